@@ -1,0 +1,1 @@
+//! Health, metrics and counts over HTTP; never on the hot path.

@@ -1,0 +1,1 @@
+//! The composition root: binds, opens the store, starts the tasks, drains.

@@ -1,0 +1,1 @@
+//! Command-line flags to [`crate::config::Config`]; the only reader of arguments and environment.
