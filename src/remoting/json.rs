@@ -416,11 +416,9 @@ fn push_char(code: u32, out: &mut Vec<u8>) {
 /// are no UTF-8 become U+FFFD, which is what a Java peer would have read.
 pub fn write_string(bytes: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
-    for chunk in bytes.utf8_chunks() {
-        write_escaped(chunk.valid(), out);
-        if !chunk.invalid().is_empty() {
-            out.extend_from_slice("\u{fffd}".as_bytes());
-        }
+    match std::str::from_utf8(bytes) {
+        Ok(text) => write_escaped(text, out),
+        Err(_) => write_escaped(&String::from_utf8_lossy(bytes), out),
     }
     out.push(b'"');
 }
@@ -455,16 +453,27 @@ fn write_escaped(text: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(rest.as_bytes());
 }
 
+/// First bytes of characters that are not written as themselves, and of some others: 0xc2 leads the
+/// C1 controls, 0xe2 the two line separators.
+const MAY_BE_SPECIAL: [bool; 256] = {
+    let mut special = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        special[byte] = matches!(byte, 0..=0x1f | 0x22 | 0x5c | 0x7f | 0xc2 | 0xe2);
+        byte += 1;
+    }
+    special
+};
+
 /// The first character that is not written as itself.
 fn next_special(text: &str) -> Option<(usize, char)> {
     let bytes = text.as_bytes();
     let mut from = 0;
     loop {
-        // 0xc2 leads the C1 controls, 0xe2 the two line separators.
         let step = bytes
             .get(from..)?
             .iter()
-            .position(|byte| matches!(byte, 0..=0x1f | b'"' | b'\\' | 0x7f | 0xc2 | 0xe2))?;
+            .position(|byte| MAY_BE_SPECIAL[usize::from(*byte)])?;
         let at = from + step;
         let character = text.get(at..)?.chars().next()?;
         match character {

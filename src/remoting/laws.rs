@@ -210,8 +210,10 @@ fn read_as_everything(bytes: &[u8]) {
         scan::may_be_batch(form, bytes);
         if let Ok(header) = Header::decode(form, bytes) {
             header.encode(form, &mut Vec::new());
-            let send = Send::of(&header);
-            send.inspect(|send| drop((send.queue_id(), send.is_batch())));
+            if let Some(send) = Send::of(&header) {
+                send.queue_id();
+                send.is_batch();
+            }
         }
     }
     drop((

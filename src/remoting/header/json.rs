@@ -35,11 +35,22 @@ fn ext(bytes: &Bytes, reader: &mut Reader<'_>) -> Result<ExtFields, JsonError> {
     reader.object(|reader, key| {
         let value = text(bytes, reader)?;
         if let Some(value) = value {
-            ext.set(shared(bytes, &key)?, value);
+            ext.set(ext_key(bytes, &key)?, value);
         }
         Ok::<(), JsonError>(())
     })?;
     Ok(ext.finish())
+}
+
+/// The letters that name the fields of a send, which need no share of the header's memory.
+static LETTERS: &[u8; 26] = b"abcdefghijklmnopqrstuvwxyz";
+
+fn ext_key(bytes: &Bytes, key: &Text<'_>) -> Result<Bytes, JsonError> {
+    if let [letter @ b'a'..=b'z'] = key.bytes()?.as_ref() {
+        let at = usize::from(letter - b'a');
+        return Ok(Bytes::from_static(LETTERS.get(at..=at).unwrap_or_default()));
+    }
+    shared(bytes, key)
 }
 
 fn text(bytes: &Bytes, reader: &mut Reader<'_>) -> Result<Option<Bytes>, JsonError> {
