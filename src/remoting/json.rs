@@ -111,14 +111,12 @@ impl<'a> Reader<'a> {
 
     /// Reads a `null` if one stands next.
     pub fn null(&mut self) -> bool {
-        let before = self.at;
         self.blank();
-        if self.word() == b"null" {
+        let is_null = self.peek() == Some(b'n') && self.word() == b"null";
+        if is_null {
             self.at += b"null".len();
-            return true;
         }
-        self.at = before;
-        false
+        is_null
     }
 
     /// Reads a value as text: of `null` nothing, of an object or array the text it is written as.
