@@ -320,10 +320,10 @@ fn is_bare_key(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'-') || byte >= 0x80
 }
 
-/// A decimal number; leading zeros are taken, as by fastjson.
+/// A decimal number; a plus and leading zeros are taken, as by fastjson.
 fn is_number(word: &[u8]) -> bool {
     let digits = |bytes: &[u8]| !bytes.is_empty() && bytes.iter().all(u8::is_ascii_digit);
-    let unsigned = word.strip_prefix(b"-").unwrap_or(word);
+    let unsigned = unsigned_part(word);
     let (mantissa, exponent) = match memchr::memchr2(b'e', b'E', unsigned) {
         Some(at) => (unsigned.get(..at), unsigned.get(at + 1..)),
         None => (Some(unsigned), None),
@@ -335,10 +335,14 @@ fn is_number(word: &[u8]) -> bool {
     };
     whole.is_some_and(digits)
         && fraction.is_none_or(digits)
-        && exponent.is_none_or(|e| {
-            let signed = e.strip_prefix(b"+").or_else(|| e.strip_prefix(b"-"));
-            digits(signed.unwrap_or(e))
-        })
+        && exponent.is_none_or(|exponent| digits(unsigned_part(exponent)))
+}
+
+fn unsigned_part(number: &[u8]) -> &[u8] {
+    match number {
+        [b'+' | b'-', digits @ ..] => digits,
+        digits => digits,
+    }
 }
 
 // === escapes ===

@@ -291,7 +291,7 @@ impl Encoder<'_> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
     fn no_delay_and_no_batch_hides_from_the_scan(

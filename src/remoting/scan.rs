@@ -63,8 +63,8 @@ pub fn body_names_a_delay(body: &[u8]) -> bool {
     names_a_delay(body, false)
 }
 
-/// Whether the name of a delay property stands in `bytes`, with the byte behind it that ends a name;
-/// in JSON that byte may be written as an escape.
+/// Whether the name of a delay property stands in `bytes`, with the byte behind it that ends a
+/// name; in JSON that byte may be written as an escape.
 fn names_a_delay(bytes: &[u8], json: bool) -> bool {
     STEM.find_iter(bytes).any(|at| {
         let rest = after(bytes, at + STEM.needle().len());
