@@ -85,7 +85,7 @@ impl Cluster {
     pub fn fixed(table: Table) -> Self {
         Self::with_task(table, |_, mut asked| async move {
             while let Some(done) = asked.recv().await {
-                drop(done.send(()));
+                done.send(()).ok();
             }
         })
     }
@@ -190,7 +190,7 @@ impl Poller {
             }
             self.poll().await;
             for done in waiting.drain(..) {
-                drop(done.send(()));
+                done.send(()).ok();
             }
         }
     }
