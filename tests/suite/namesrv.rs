@@ -23,6 +23,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use crate::support::PATIENCE;
 use crate::support::client::RawClient;
 
 fn broker(name: &str, id: i64) -> BrokerId {
@@ -48,6 +49,16 @@ fn endpoint_settings(directory: &Path, ports: BrokerPorts) -> EndpointSettings {
     }
 }
 
+/// Limits that nothing here may run into.
+fn patient() -> NameServerSettings {
+    NameServerSettings {
+        next_after: PATIENCE,
+        read_within: PATIENCE,
+        connect_within: PATIENCE,
+        answer_within: PATIENCE,
+    }
+}
+
 /// A facade with everything behind it, on a free port.
 struct Proxy {
     address: String,
@@ -62,7 +73,7 @@ struct Proxy {
 
 impl Proxy {
     async fn start(nameservers: &[String]) -> Self {
-        Self::with(nameservers, BrokerPorts::Any, NameServerSettings::default()).await
+        Self::with(nameservers, BrokerPorts::Any, patient()).await
     }
 
     async fn with(

@@ -10,7 +10,7 @@ use rocketmq_timer_proxy::shutdown::Stage;
 use rocketmq_timer_proxy::upstream::nameservers::NameServerSettings;
 use tokio::net::TcpStream;
 
-use super::{Proxy, broker, own_ip};
+use super::{Proxy, broker, own_ip, patient};
 use crate::support::client::RawClient;
 use crate::support::peer::{Act, Reply, ScriptedPeer};
 use crate::support::{bytes, soon};
@@ -261,7 +261,7 @@ async fn without_name_servers_a_route_query_is_answered_with_the_reason() {
 async fn a_full_range_refuses_the_route() {
     let names = upstream().await;
     let ports = BrokerPorts::Range(24_100, 24_102);
-    let proxy = Proxy::with(&[names.address()], ports, NameServerSettings::default()).await;
+    let proxy = Proxy::with(&[names.address()], ports, patient()).await;
     let answer = proxy.client().await.call(ask(105), 1).await;
     let words = "rocketmq-timer-proxy: no free pair of ports in --broker-ports for broker broker-a (id 1, DefaultCluster)";
     assert_eq!((answer.header.code, text(&answer).as_str()), (1, words));
@@ -277,7 +277,7 @@ async fn nobody_answers_a_oneway_request_or_an_unknown_code() {
     .await;
     let settings = NameServerSettings {
         answer_within: Duration::from_millis(50),
-        ..NameServerSettings::default()
+        ..patient()
     };
     let proxy = Proxy::with(&[names.address()], BrokerPorts::Any, settings).await;
     let mut client = proxy.client().await;

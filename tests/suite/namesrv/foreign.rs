@@ -2,11 +2,14 @@
 
 use rocketmq_timer_proxy::metrics::count;
 use rocketmq_timer_proxy::remoting::command::Command;
+use rocketmq_timer_proxy::shutdown::Stage;
+use tokio::io::AsyncReadExt;
+use tokio::time::Instant;
 
 use super::Proxy;
-use crate::support::bytes;
 use crate::support::client::RawClient;
 use crate::support::peer::{Act, Reply, ScriptedPeer};
+use crate::support::{bytes, soon};
 
 fn ask() -> Command {
     Command::request(206, &[], bytes(""))
@@ -81,7 +84,7 @@ async fn large_frames_take_budget_while_they_are_held_and_no_longer() {
     client.send(large, 1).await;
     let seen = names.until_requests(206, 1).await.remove(0);
     let held = proxy.budget.used();
-    assert!(held >= 3 * 1024 * 1024 && held < 4 * 1024 * 1024, "{held}");
+    assert!((3 * 1024 * 1024..4 * 1024 * 1024).contains(&held), "{held}");
     names.answer(&seen, &Reply::code(0));
     client.answer(1).await;
     assert_eq!(proxy.budget.used(), 0);
@@ -109,4 +112,37 @@ async fn connections_that_say_nothing_disturb_nobody_up_to_the_limit() {
     assert_eq!(client.call(ask(), 1).await.body, "list");
     drop(silent);
     assert_eq!(client.call(ask(), 2).await.body, "list");
+}
+
+#[tokio::test]
+async fn a_connection_that_falls_silent_is_closed_after_two_minutes() {
+    let (_names, proxy) = proxy().await;
+    let (mut silent, mut half) = (proxy.client().await, proxy.client().await);
+    silent.call(ask(), 1).await;
+    half.send_bytes(&ask().encode()[..30]).await;
+    // One more round trip: what was sent before it has arrived.
+    proxy.client().await.call(ask(), 1).await;
+    // From here on waiting for a timer takes no time.
+    tokio::time::pause();
+    let paused = Instant::now();
+    for client in [&mut silent, &mut half] {
+        assert_eq!(client.socket.read(&mut [0; 1]).await.unwrap(), 0);
+        let waited = paused.elapsed().as_secs();
+        assert!((119..=121).contains(&waited), "closed after {waited} s");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_reads_no_answers_does_not_keep_the_process() {
+    let (names, proxy) = proxy().await;
+    let body = vec![7; 8 * 1024 * 1024];
+    names.script(move |_| Act::Reply(Reply::body(body.clone())));
+    let mut client = proxy.client().await;
+    for opaque in 0..8 {
+        client.send(ask(), opaque).await;
+    }
+    // The first bytes are there; the rest does not fit into the sockets.
+    client.socket.readable().await.unwrap();
+    proxy.stop.enter(Stage::Cut);
+    soon("the end", proxy.served).await.unwrap();
 }
