@@ -67,11 +67,9 @@ pub(super) async fn read_now<R: AsyncRead + Unpin>(
     into: &mut [u8],
 ) -> Option<io::Result<usize>> {
     let mut buf = ReadBuf::new(into);
-    poll_fn(
-        |cx| match Pin::new(&mut *from).poll_read(cx, &mut buf) {
-            Poll::Ready(read) => Poll::Ready(Some(read.map(|()| buf.filled().len()))),
-            Poll::Pending => Poll::Ready(None),
-        },
-    )
+    poll_fn(|cx| match Pin::new(&mut *from).poll_read(cx, &mut buf) {
+        Poll::Ready(read) => Poll::Ready(Some(read.map(|()| buf.filled().len()))),
+        Poll::Pending => Poll::Ready(None),
+    })
     .await
 }

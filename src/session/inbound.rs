@@ -229,7 +229,11 @@ impl<'a> Inbound<'a> {
         if self.body_left > 0 {
             let len = self.body_left.min(bytes.len());
             self.body_left -= len;
-            return Ok(if len == 0 { Step::More } else { Step::Pass(len) });
+            return Ok(if len == 0 {
+                Step::More
+            } else {
+                Step::Pass(len)
+            });
         }
         let prefix = match Prefix::parse(bytes) {
             Ok(Some(prefix)) => prefix,
@@ -312,7 +316,8 @@ impl<'a> Inbound<'a> {
 
     async fn read_up_to(&mut self, frame: &mut BytesMut, len: usize) -> Result<(), Ended> {
         while frame.len() < len {
-            let mut rest = (&mut *frame).limit(len - frame.len());
+            let left = len - frame.len();
+            let mut rest = (&mut *frame).limit(left);
             let read = self.client.read_buf(&mut rest);
             received(timeout(STALLED, read).await.map_err(|_| Ended::Stalled)?)?;
             self.session.heard();
@@ -366,7 +371,13 @@ impl<'a> Inbound<'a> {
                 dropped.get_or_create(&Why { why }).inc();
                 if let Some(unlogged) = self.session.may_log(why) {
                     let client = &self.session.client;
-                    tracing::warn!(client, code, remark, unlogged, "one-way delayed send dropped");
+                    tracing::warn!(
+                        client,
+                        code,
+                        remark,
+                        unlogged,
+                        "one-way delayed send dropped"
+                    );
                 }
             }
             Decision::Refuse { code, remark, why } => {

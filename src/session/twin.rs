@@ -94,9 +94,7 @@ impl Session {
 
     /// Logs trouble that a peer can cause at will, at most once a second for each kind.
     pub(super) fn may_log(&self, kind: &'static str) -> Option<u64> {
-        self.shared
-            .log
-            .may_log(kind, self.shared.clock.monotonic())
+        self.shared.log.may_log(kind, self.shared.clock.monotonic())
     }
 
     async fn silence(&self) {
