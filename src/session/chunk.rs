@@ -35,13 +35,14 @@ impl Chunk {
 impl Drop for Chunk {
     fn drop(&mut self) {
         let bytes = std::mem::take(&mut self.0);
-        // A thread that is going away has no store of spares any more.
-        drop(SPARE.try_with(|spare| {
+        let kept = SPARE.try_with(|spare| {
             let mut spare = spare.borrow_mut();
             if spare.len() < KEPT {
                 spare.push(bytes);
             }
-        }));
+        });
+        // A thread that is going away has no place for spares any more.
+        kept.unwrap_or_default();
     }
 }
 

@@ -116,3 +116,6 @@ pub struct Door {
     /// `host:port` of the broker now; `None` while it has none.
     pub target: watch::Receiver<Option<String>>,
 }
+
+#[cfg(test)]
+mod tests;
