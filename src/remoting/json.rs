@@ -152,7 +152,9 @@ impl<'a> Reader<'a> {
                     open.push(bracket);
                     first = true;
                 }
-                _ => drop(self.leaf()?),
+                _ => {
+                    self.leaf()?;
+                }
             }
             loop {
                 let more = match open.last() {
@@ -306,7 +308,7 @@ impl<'a> Reader<'a> {
 }
 
 /// The blanks of fastjson's lexer.
-fn is_blank(byte: u8) -> bool {
+pub(super) fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x08 | 0x0c)
 }
 
