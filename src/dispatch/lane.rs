@@ -10,6 +10,9 @@ use std::time::Duration;
 use crate::clock::EpochMs;
 use crate::store::Due;
 
+/// Longest time between two looks at a wall clock that was set back.
+const CLOCK_CHECK: Duration = Duration::from_millis(500);
+
 /// The numbers by which lanes go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pace {
@@ -60,15 +63,6 @@ pub enum Parked {
     Refused(i32),
     /// It cannot be read back from disk.
     Unreadable,
-}
-
-/// When to look at a lane again, if nothing happens before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wake {
-    /// At this monotonic time.
-    At(Duration),
-    /// When the wall clock, which was set back, has reached this time again.
-    WallAt(EpochMs),
 }
 
 /// See the module.
@@ -133,10 +127,9 @@ impl Lane {
         if self.room(now) == 0 {
             return None;
         }
-        let slow = (self.slow_room() > 0)
-            .then(|| self.slow.first_key_value())
-            .flatten()
-            .filter(|((at, due), _)| *at <= now && due.due_ms <= wall)
+        let slow = self.slow.first_key_value();
+        let slow = slow
+            .filter(|((at, due), _)| self.slow_room() > 0 && *at <= now && due.due_ms <= wall)
             .map(|(key, refusals)| (*key, *refusals));
         let (due, refusals) = if let Some((key, refusals)) = slow {
             self.slow.remove(&key);
@@ -158,42 +151,20 @@ impl Lane {
         })
     }
 
-    /// When [`Lane::start`] may have more to give though nothing comes back; `None` when only an
-    /// event can change that.
-    pub fn wake(&self, now: Duration, wall: EpochMs) -> Option<Wake> {
-        if let Some(pause) = self.pause
-            && pause.until > now
-        {
-            let idle = self.waiting.is_empty() && self.slow.is_empty();
-            return (!idle).then_some(Wake::At(pause.until));
-        }
-        if self.room(now) == 0 {
-            return None;
-        }
-        let slow = (self.slow_room() > 0)
-            .then(|| self.slow.first_key_value())
-            .flatten()
-            .map(|((at, due), _)| {
-                if *at <= now && due.due_ms > wall {
-                    Wake::WallAt(due.due_ms)
-                } else {
-                    Wake::At(*at)
-                }
-            });
-        let waiting = self.waiting.front().map(|due| Wake::WallAt(due.due_ms));
-        match (slow, waiting) {
-            (Some(Wake::At(at)), Some(Wake::WallAt(wall_at))) => {
-                let ms = u64::try_from(wall_at.saturating_sub(wall)).unwrap_or(0);
-                let waiting_at = now.saturating_add(Duration::from_millis(ms));
-                Some(if at < waiting_at {
-                    Wake::At(at)
-                } else {
-                    Wake::WallAt(wall_at)
-                })
-            }
-            (Some(Wake::WallAt(a)), Some(Wake::WallAt(b))) => Some(Wake::WallAt(a.min(b))),
-            (one, other) => one.or(other),
-        }
+    /// The monotonic time at which [`Lane::start`] may have more to give though nothing comes back;
+    /// `None` when only an event can change that.
+    pub fn wake(&self, now: Duration, wall: EpochMs) -> Option<Duration> {
+        let start = match self.pause {
+            Some(pause) if now < pause.until => pause.until,
+            _ if self.room(now) == 0 => return None,
+            _ => now,
+        };
+        let slow = self.slow.keys().next().filter(|_| self.slow_room() > 0);
+        let slow = slow.map(|(at, due)| (*at).max(reached(due.due_ms, now, wall)));
+        let waiting = self.waiting.front();
+        let waiting = waiting.map(|due| reached(due.due_ms, now, wall));
+        let first = slow.into_iter().chain(waiting).min()?;
+        Some(first.max(start))
     }
 
     /// Messages that may start now, were they there.
@@ -349,6 +320,13 @@ impl Lane {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+}
+
+/// When to look whether the wall clock has reached `due_ms`. It was reached before, or the message
+/// would not be here, so the clock was set back, and may be set again without a notice.
+fn reached(due_ms: EpochMs, now: Duration, wall: EpochMs) -> Duration {
+    let left = u64::try_from(due_ms.saturating_sub(wall)).unwrap_or(0);
+    now.saturating_add(Duration::from_millis(left).min(CLOCK_CHECK))
 }
 
 #[cfg(test)]
