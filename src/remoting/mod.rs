@@ -13,6 +13,8 @@ pub mod command;
 pub mod frame;
 pub mod header;
 pub mod json;
+#[cfg(test)]
+mod laws;
 pub mod properties;
 pub mod route;
 pub mod scan;
