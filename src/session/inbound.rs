@@ -29,7 +29,6 @@ use crate::remoting::frame::{
     Frame, FrameError, PREFIX_LEN, Prefix, SerializeType, foreign_protocol,
 };
 use crate::remoting::scan;
-use crate::remoting::send::Send;
 use crate::shutdown::Stage;
 
 /// A frame that holds a part of the byte budget has to go on within this time: its sender gave up
@@ -338,14 +337,11 @@ impl<'a> Inbound<'a> {
             Err(err) => return Err(unreadable(err)),
         };
         let command = Command::decode(&frame).map_err(unreadable)?;
-        let Some(send) = Send::of(&command.header) else {
-            return Ok(Fate::Relay(frame));
-        };
         let door = &self.session.door;
         let shared = &self.session.shared;
         let metrics = &shared.metrics;
         let master = door.broker.id == 0;
-        match decide(&send, &command.body, arrival, master, &shared.policy) {
+        match decide(&command, arrival, master, &shared.policy) {
             Decision::Relay { why } => {
                 if let Some(why) = why {
                     let relayed = &metrics.intercept_relayed;
@@ -354,9 +350,8 @@ impl<'a> Inbound<'a> {
                 return Ok(Fate::Relay(frame));
             }
             Decision::Hold { due_ms, kind } => {
-                let held = metrics.intercept_held.get_or_create(&Why { why: kind });
-                held.inc();
-                drop(held);
+                let held = &metrics.intercept_held;
+                held.get_or_create(&Why { why: kind }).inc();
                 let pending = Pending::of(&command, self.session.host, door.port);
                 let client = self.session.client.clone();
                 let record = hold::record(&command, &door.broker.name, due_ms, arrival, client);
@@ -406,11 +401,11 @@ impl<'a> Inbound<'a> {
     }
 }
 
+/// The permit first: a client that does not read its answers must not keep budget meanwhile.
 async fn admit(session: &Session, len: usize) -> Admission {
-    Admission {
-        spent: session.shared.budget.take(len).await,
-        permit: session.outbox.permit().await,
-    }
+    let permit = session.outbox.permit().await;
+    let spent = session.shared.budget.take(len).await;
+    Admission { spent, permit }
 }
 
 /// One look at whether a future is ready.
