@@ -168,10 +168,11 @@ pub fn parse_name_servers(text: &str) -> Result<Vec<String>, Invalid> {
     // Clients accept a semicolon at the end.
     for (i, server) in text.trim_end_matches(';').split(';').enumerate() {
         let good = server.rsplit_once(':').is_some_and(|(host, digits)| {
-            let host = host
+            let bracketed = host
                 .strip_prefix('[')
-                .map_or(Some(host), |h| h.strip_suffix(']'));
-            port(digits).is_some() && host.is_some_and(|h| h.contains(':') || is_host(h))
+                .and_then(|host| host.strip_suffix(']'));
+            let is_ip6 = |host: &str| host.parse::<std::net::Ipv6Addr>().is_ok();
+            port(digits).is_some() && (is_host(host) || bracketed.is_some_and(is_ip6))
         });
         if !good {
             return Err(Invalid(format!(

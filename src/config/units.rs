@@ -125,7 +125,7 @@ impl From<Duration> for Millis {
     }
 }
 
-/// Prints bytes in the largest unit that divides them.
+/// Prints bytes as the smallest number that says it exactly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bytes(pub u64);
 
@@ -133,7 +133,8 @@ impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fitting = SIZE_UNITS
             .into_iter()
-            .find(|(_, bytes)| self.0 != 0 && self.0.is_multiple_of(*bytes));
+            .filter(|(_, bytes)| self.0 != 0 && self.0.is_multiple_of(*bytes))
+            .min_by_key(|(_, bytes)| self.0 / bytes);
         let (unit, bytes) = fitting.unwrap_or(("B", 1));
         write!(f, "{}{unit}", self.0 / bytes)
     }
