@@ -47,6 +47,7 @@ struct Rig {
     metrics: Metrics,
     clock: ManualClock,
     shared: Arc<Shared>,
+    door: Door,
 }
 
 struct Setup {
@@ -104,7 +105,7 @@ impl Rig {
             vip: false,
             target: seen,
         };
-        listener::spawn(listener, door, Arc::clone(&shared));
+        listener::spawn(listener, door.clone(), Arc::clone(&shared));
         Self {
             address,
             broker,
@@ -115,6 +116,7 @@ impl Rig {
             metrics,
             clock,
             shared,
+            door,
         }
     }
 
