@@ -152,7 +152,9 @@ impl<'a> Reader<'a> {
                     open.push(bracket);
                     first = true;
                 }
-                _ => drop(self.leaf()?),
+                _ => {
+                    self.leaf()?;
+                }
             }
             loop {
                 let more = match open.last() {

@@ -132,7 +132,10 @@ fn addresses_and_queues_are_read() {
     };
     for body in [UNQUOTED, QUOTED] {
         assert_eq!(broker_addresses(body.as_bytes()).unwrap(), expected);
-        assert_eq!(queues(body.as_bytes()).unwrap(), [queue.clone()]);
+        assert_eq!(
+            queues(body.as_bytes()).unwrap(),
+            std::slice::from_ref(&queue)
+        );
     }
     assert_eq!(queues(CLUSTER.as_bytes()), Ok(Vec::new()));
 }

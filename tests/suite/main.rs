@@ -1,0 +1,6 @@
+//! The integration tests, as one binary.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod peer;
