@@ -3,4 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod cli;
+mod decide;
 mod peer;
+mod tidy;
