@@ -147,13 +147,13 @@ impl Alarm for SystemAlarm {
         if poll(&mut fds, None).is_ok() && !fds[1].revents().is_empty() {
             let mut count = [0; 8];
             // Only the wake-up matters, not how often the bell was rung.
-            drop(rustix::io::read(&self.bell, &mut count));
+            let _drained = rustix::io::read(&self.bell, &mut count);
         }
     }
 
     fn ring(&self) {
         // The only failure is a full counter, and then the bell is already ringing.
-        drop(rustix::io::write(&self.bell, &1u64.to_ne_bytes()));
+        let _rung = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 }
 
