@@ -5,5 +5,7 @@ mod support;
 
 mod cli;
 mod decide;
+mod dispatch;
 mod peer;
+mod session;
 mod tidy;
