@@ -498,8 +498,7 @@ impl<S: Source> Dispatcher<S> {
     }
 
     fn stored(&mut self, done: Try, lesser: Option<&'static str>, late_ms: i64, now: Duration) {
-        let (id, due) = (done.due.lane, done.due);
-        self.parts.source.complete(due);
+        let due = done.due;
         let metrics = &self.parts.metrics;
         metrics.dispatch_delivered.inc();
         metrics.dispatch_overdue.dec();
@@ -510,7 +509,8 @@ impl<S: Source> Dispatcher<S> {
             let why = Why { why: code };
             metrics.dispatch_stored_less.get_or_create(&why).inc();
         }
-        let Some(slot) = self.lanes.get_mut(&id) else {
+        self.parts.source.complete(due);
+        let Some(slot) = self.lanes.get_mut(&due.lane) else {
             return;
         };
         slot.lane.stored(done, &self.parts.pace);
