@@ -3,6 +3,9 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod cli;
+mod decide;
 mod dispatch;
 mod peer;
 mod session;
+mod tidy;
