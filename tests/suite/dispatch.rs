@@ -1,0 +1,663 @@
+//! Due messages reach brokers that fail in every way, exactly as they were sent.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use proptest::prelude::*;
+use rocketmq_timer_proxy::clock::{Clock, EpochMs, ManualClock, SystemClock};
+use rocketmq_timer_proxy::dispatch::dispatcher::{Controls, DispatchError, Dispatcher, Parts};
+use rocketmq_timer_proxy::dispatch::forward;
+use rocketmq_timer_proxy::dispatch::lane::{Pace, Parked};
+use rocketmq_timer_proxy::dispatch::source::Source;
+use rocketmq_timer_proxy::intercept::hold;
+use rocketmq_timer_proxy::metrics::{Metrics, count};
+use rocketmq_timer_proxy::remoting::command::Command;
+use rocketmq_timer_proxy::remoting::frame::{Frame, SerializeType};
+use rocketmq_timer_proxy::remoting::properties::Properties;
+use rocketmq_timer_proxy::remoting::route::BrokerId;
+use rocketmq_timer_proxy::shutdown::{Stage, Stop, stop};
+use rocketmq_timer_proxy::store::{Due, Held, LaneId, LaneKey, Lsn, ReadError, TimerId};
+use rocketmq_timer_proxy::upstream::cluster::Cluster;
+use rocketmq_timer_proxy::upstream::nameservers::NameServers;
+use rocketmq_timer_proxy::upstream::pool::Pool;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use crate::support::client::{send_v1, send_v2};
+use crate::support::fault::{BlackHole, Fault, FaultRelay};
+use crate::support::peer::{Act, Reply, ScriptedPeer, Seen};
+use crate::support::soon;
+
+// === A store without a disk ===
+
+#[derive(Clone, Default)]
+struct Shelf(Arc<ShelfState>);
+
+#[derive(Default)]
+struct ShelfState {
+    held: Mutex<BTreeMap<u64, Result<Held, ReadError>>>,
+    lanes: Mutex<Vec<Arc<LaneKey>>>,
+    completed: watch::Sender<Vec<Due>>,
+    on_read: Mutex<Option<Box<dyn FnMut() + Send>>>,
+}
+
+impl Shelf {
+    fn hold(&self, send: &Command, broker: &str, due_ms: EpochMs) -> Due {
+        let hold = hold::record(send, broker, due_ms, due_ms - 1_000, "1.2.3.4:5".to_owned());
+        let mut lanes = self.0.lanes.lock().unwrap();
+        let lane = lanes.iter().position(|key| **key == hold.lane);
+        let lane = lane.unwrap_or_else(|| {
+            lanes.push(Arc::new(hold.lane.clone()));
+            lanes.len() - 1
+        });
+        let mut held = self.0.held.lock().unwrap();
+        let lsn = u64::try_from(held.len()).unwrap();
+        let len = u32::try_from(hold.body.len() + hold.header.len()).unwrap();
+        let id = TimerId(lsn);
+        held.insert(lsn, Ok(Held { id, hold }));
+        Due {
+            due_ms,
+            lsn: Lsn(lsn),
+            len,
+            lane: LaneId(u32::try_from(lane).unwrap()),
+        }
+    }
+
+    fn spoil(&self, due: Due, err: ReadError) {
+        self.0.held.lock().unwrap().insert(due.lsn.0, Err(err));
+    }
+
+    fn on_read(&self, hook: impl FnMut() + Send + 'static) {
+        *self.0.on_read.lock().unwrap() = Some(Box::new(hook));
+    }
+
+    fn completed(&self) -> Vec<Due> {
+        self.0.completed.borrow().clone()
+    }
+
+    async fn until_completed(&self, count: usize) {
+        let mut completed = self.0.completed.subscribe();
+        let done = completed.wait_for(|completed| completed.len() >= count);
+        drop(soon(&format!("{count} completions"), done).await.unwrap());
+    }
+}
+
+impl Source for Shelf {
+    async fn read(&self, due: Vec<Due>) -> Vec<(Due, Result<Held, ReadError>)> {
+        if let Some(hook) = self.0.on_read.lock().unwrap().as_mut() {
+            hook();
+        }
+        let held = self.0.held.lock().unwrap();
+        let read = |due: Due| (due, held[&due.lsn.0].clone());
+        due.into_iter().map(read).collect()
+    }
+
+    fn complete(&self, due: Due) {
+        self.0.completed.send_modify(|completed| {
+            assert!(!completed.contains(&due), "completed twice: {due:?}");
+            completed.push(due);
+        });
+    }
+
+    fn lane(&self, id: LaneId) -> Option<Arc<LaneKey>> {
+        self.0.lanes.lock().unwrap().get(id.0 as usize).cloned()
+    }
+}
+
+// === A dispatcher at work ===
+
+struct Rig {
+    shelf: Shelf,
+    due: mpsc::UnboundedSender<Vec<Due>>,
+    cluster: Cluster,
+    metrics: Metrics,
+    controls: Controls,
+    stop: Stop,
+    task: JoinHandle<Result<(), DispatchError>>,
+}
+
+/// Short waits, so that tests do not wait; the shape of the numbers stays.
+fn pace() -> Pace {
+    let ms = Duration::from_millis;
+    Pace {
+        pause: (ms(2), ms(50)),
+        slow: (ms(5), ms(20)),
+        ..Pace::new(Duration::from_secs(900))
+    }
+}
+
+impl Rig {
+    async fn start(brokers: &[(&str, String)]) -> Self {
+        let name_server = ScriptedPeer::name_server("{}", "{}").await;
+        Self::start_with(brokers, &name_server, Arc::new(SystemClock::new()), pace())
+    }
+
+    fn start_with(
+        brokers: &[(&str, String)],
+        name_server: &ScriptedPeer,
+        clock: Arc<dyn Clock>,
+        pace: Pace,
+    ) -> Self {
+        let (shelf, metrics) = (Shelf::default(), Metrics::new());
+        let (due, incoming) = mpsc::unbounded_channel();
+        let (stop, stopping) = stop();
+        let cluster = Cluster::default();
+        let (dispatcher, controls) = Dispatcher::new(Parts {
+            source: shelf.clone(),
+            due: incoming,
+            cluster: cluster.clone(),
+            pool: Pool::default(),
+            nameservers: NameServers(name_server.address()),
+            clock,
+            metrics: metrics.clone(),
+            stopping,
+            pace,
+        });
+        let rig = Self {
+            shelf,
+            due,
+            cluster,
+            metrics,
+            controls,
+            stop,
+            task: tokio::spawn(dispatcher.run()),
+        };
+        for (name, address) in brokers {
+            rig.meet(name, address.clone());
+        }
+        rig
+    }
+
+    fn meet(&self, name: &str, address: String) {
+        self.cluster.learn(&BTreeMap::from([master(name, address)]));
+    }
+
+    fn fall_due(&self, due: Vec<Due>) {
+        self.due.send(due).unwrap();
+    }
+
+    fn retries(&self, why: &'static str) -> u64 {
+        count(&self.metrics.dispatch_retries, why)
+    }
+
+    /// Everything that was due is delivered, and the gauges say so.
+    fn assert_idle(&self, delivered: u64) {
+        assert_eq!(self.metrics.dispatch_delivered.get(), delivered);
+        assert_eq!(self.metrics.dispatch_overdue.get(), 0);
+        assert_eq!(self.metrics.dispatch_in_flight.get(), 0);
+        assert_eq!(self.metrics.dispatch_parked.get(), 0);
+    }
+}
+
+fn master(name: &str, address: String) -> (BrokerId, String) {
+    let id = BrokerId {
+        cluster: "c".to_owned(),
+        name: name.to_owned(),
+        id: 0,
+    };
+    (id, address)
+}
+
+fn send(queue: i32, number: usize) -> Command {
+    let properties = format!("UNIQ_KEY\u{1}{number}\u{2}DELAY\u{1}3");
+    send_v2("Orders", queue, &properties, number.to_string())
+}
+
+fn past() -> EpochMs {
+    SystemClock::new().wall_ms() - 5
+}
+
+/// `count` messages over four queues, due in this order.
+fn fill(shelf: &Shelf, broker: &str, count: usize) -> Vec<Due> {
+    let first = past() - i64::try_from(count).unwrap();
+    (0..count)
+        .map(|number| {
+            let queue = i32::try_from(number % 4).unwrap();
+            let due_ms = first + i64::try_from(number).unwrap();
+            shelf.hold(&send(queue, number), broker, due_ms)
+        })
+        .collect()
+}
+
+fn bodies(requests: &[Seen]) -> Vec<String> {
+    let text = |seen: &Seen| String::from_utf8(seen.request.body.to_vec()).unwrap();
+    requests.iter().map(text).collect()
+}
+
+// === The record and the forwarded send ===
+
+/// What reaches the broker for `send`, through bytes on a wire and a record.
+fn there_and_back(send: &Command) -> Command {
+    let frame = Frame::take(&mut BytesMut::from(&send.encode()[..]));
+    let received = Command::decode(&frame.unwrap().unwrap()).unwrap();
+    let hold = hold::record(&received, "a", 9, 1, String::new());
+    let id = TimerId(1);
+    let command = forward::command(&Held { id, hold }, None).unwrap();
+    let frame = Frame::take(&mut BytesMut::from(&command.encode()[..]));
+    Command::decode(&frame.unwrap().unwrap()).unwrap()
+}
+
+fn fields(command: &Command, leave_out: &str) -> Vec<(Bytes, Bytes)> {
+    let ext = command.header.ext.iter();
+    ext.filter(|(key, _)| *key != leave_out)
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect()
+}
+
+const REMOVED: [&str; 3] = ["DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS"];
+
+fn property() -> impl Strategy<Value = String> {
+    let name = prop_oneof![
+        Just("DELAY".to_owned()),
+        Just("TIMER_DELAY_SEC".to_owned()),
+        Just("TIMER_DELAY_MS".to_owned()),
+        Just("TIMER_DELIVER_MS".to_owned()),
+        Just("__STARTDELIVERTIME".to_owned()),
+        Just("UNIQ_KEY".to_owned()),
+        Just("DELAYED".to_owned()),
+        "[a-zA-Zé\"\\\\]{1,9}",
+    ];
+    (name, "[ -~é\u{1}中]{1,12}").prop_map(|(name, value)| format!("{name}\u{1}{value}"))
+}
+
+proptest! {
+    /// Every field and property byte of the original survives, but for what P10 removes.
+    #[test]
+    fn what_leaves_is_what_was_sent(
+        long_names: bool,
+        binary: bool,
+        oneway: bool,
+        version: i16,
+        properties in prop::collection::vec(property(), 0..8),
+        separator_at_end: bool,
+        body in prop::collection::vec(any::<u8>(), 0..200),
+        extra in "[ -~é中]{1,20}",
+    ) {
+        let mut text = properties.join("\u{2}");
+        if separator_at_end && !text.is_empty() {
+            text.push('\u{2}');
+        }
+        let (mut sent, key) = if long_names {
+            (send_v1("Orders", 3, &text, body), "properties")
+        } else {
+            (send_v2("Orders", 3, &text, body), "i")
+        };
+        sent.header.ext.set(Bytes::from_static(b"Extra"), extra.into());
+        sent.header.flag = if oneway { 2 } else { 0 };
+        sent.header.opaque = 77;
+        sent.header.version = i32::from(version);
+        sent.header.language = Bytes::from_static(b"GO");
+        sent.serialize = if binary { SerializeType::RocketMq } else { SerializeType::Json };
+        let left = there_and_back(&sent);
+
+        prop_assert_eq!(left.header.code, sent.header.code);
+        prop_assert_eq!(left.header.version, sent.header.version);
+        prop_assert_eq!(&left.header.language, &sent.header.language);
+        prop_assert_eq!(left.header.flag, 0);
+        prop_assert_eq!(left.serialize, SerializeType::Json);
+        prop_assert_eq!(&left.body, &sent.body);
+        prop_assert_eq!(fields(&left, key), fields(&sent, key));
+        let after = left.header.ext.get(key).map_or(&[][..], |value| value);
+        let kept: Vec<_> = Properties::new(text.as_bytes())
+            .iter()
+            .filter(|(name, _)| !REMOVED.iter().any(|removed| *name == removed.as_bytes()))
+            .collect();
+        prop_assert_eq!(Properties::new(after).iter().collect::<Vec<_>>(), kept);
+        if !REMOVED.iter().any(|name| Properties::new(text.as_bytes()).get(name).is_some()) {
+            prop_assert_eq!(after, text.as_bytes());
+        }
+    }
+}
+
+// === Brokers that fail ===
+
+/// B08: a failed forward is tried again, whatever its neighbours do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_seventh_eleventh_and_thirteenth_forward_fails_and_all_arrive() {
+    const COUNT: usize = 2_000;
+    let forwards = Arc::new(Mutex::new((0, [0u64; 3], HashSet::new())));
+    let broker = ScriptedPeer::start({
+        let forwards = Arc::clone(&forwards);
+        move |seen| {
+            let (forward, failed, stored) = &mut *forwards.lock().unwrap();
+            *forward += 1;
+            let faults_are_over = *forward > 4 * COUNT;
+            let mut fail = |which: usize, act| {
+                failed[which] += 1;
+                act
+            };
+            match *forward {
+                _ if faults_are_over => {}
+                n if n % 13 == 0 => return fail(2, Act::Close),
+                n if n % 11 == 0 => {
+                    return fail(1, Act::Reply(Reply::code(2).remark("[OVERLOAD]")));
+                }
+                n if n % 7 == 0 => return fail(0, Act::Reply(Reply::code(1).remark("?"))),
+                _ => {}
+            }
+            stored.insert(seen.request.body.clone());
+            Act::Reply(Reply::stored(0, 0))
+        }
+    })
+    .await;
+    let rig = Rig::start(&[("a", broker.address())]).await;
+    rig.fall_due(fill(&rig.shelf, "a", COUNT));
+    rig.shelf.until_completed(COUNT).await;
+    let (_, [refused, busy, _], stored) = &*forwards.lock().unwrap();
+    assert_eq!(stored.len(), COUNT);
+    // An answer may have been lost with a connection, so these are upper bounds.
+    let counted = [rig.retries("refused"), rig.retries("busy")];
+    assert!(counted[0] > 0 && counted[0] <= *refused, "{counted:?}");
+    assert!(counted[1] > 0 && counted[1] <= *busy, "{counted:?}");
+    assert!(rig.retries("closed") > 0);
+    rig.assert_idle(u64::try_from(COUNT).unwrap());
+}
+
+/// The same without cut connections, where every answer arrives: the metrics are exact.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refused_forwards_are_counted_one_by_one() {
+    const COUNT: usize = 1_000;
+    let forwards = Arc::new(Mutex::new((0, [0u64; 2])));
+    let broker = ScriptedPeer::start({
+        let forwards = Arc::clone(&forwards);
+        move |_| {
+            let (forward, failed) = &mut *forwards.lock().unwrap();
+            *forward += 1;
+            if *forward % 11 == 0 {
+                failed[1] += 1;
+                return Act::Reply(Reply::code(2));
+            }
+            if *forward % 7 == 0 {
+                failed[0] += 1;
+                return Act::Reply(Reply::code(13));
+            }
+            Act::Reply(Reply::stored(0, 0))
+        }
+    })
+    .await;
+    let rig = Rig::start(&[("a", broker.address())]).await;
+    rig.fall_due(fill(&rig.shelf, "a", COUNT));
+    rig.shelf.until_completed(COUNT).await;
+    let (forwards, [refused, busy]) = *forwards.lock().unwrap();
+    assert_eq!([rig.retries("refused"), rig.retries("busy")], [refused, busy]);
+    assert_eq!(u64::try_from(forwards - COUNT).unwrap(), refused + busy);
+    rig.assert_idle(1_000);
+}
+
+/// B13: nothing is forgotten while a broker is down, half-open and back, without a restart.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_that_is_refused_then_half_open_then_well_gets_everything() {
+    const COUNT: usize = 400;
+    let broker = ScriptedPeer::broker().await;
+    let relay = FaultRelay::start(broker.address()).await;
+    relay.set(Fault::Refuse).await;
+    let rig = Rig::start(&[("a", relay.address())]).await;
+    let due = fill(&rig.shelf, "a", COUNT * 3);
+    let mut parts = due.chunks(COUNT).map(<[Due]>::to_vec);
+    rig.fall_due(parts.next().unwrap());
+    soon("a refused connection", until(|| rig.retries("connect") > 3)).await;
+    relay.set(Fault::BlackHole).await;
+    rig.fall_due(parts.next().unwrap());
+    soon("a time-out", until(|| rig.retries("timeout") > 0)).await;
+    assert_eq!(rig.metrics.dispatch_overdue.get(), 800);
+    assert_eq!(rig.metrics.dispatch_delivered.get(), 0);
+    relay.set(Fault::Pass).await;
+    rig.fall_due(parts.next().unwrap());
+    rig.shelf.until_completed(COUNT * 3).await;
+    let stored: HashSet<_> = bodies(&broker.requests()).into_iter().collect();
+    assert_eq!(stored.len(), COUNT * 3);
+    rig.assert_idle(1_200);
+}
+
+/// B14: codes 10, 11 and 12 mean stored; nothing is sent twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lesser_guarantee_is_counted_and_not_repeated() {
+    let broker = ScriptedPeer::start(|seen| {
+        let number: i32 = std::str::from_utf8(&seen.request.body).unwrap().parse().unwrap();
+        Act::Reply(Reply::code(10 + number % 3))
+    })
+    .await;
+    let rig = Rig::start(&[("a", broker.address())]).await;
+    rig.fall_due(fill(&rig.shelf, "a", 300));
+    rig.shelf.until_completed(300).await;
+    for code in ["10", "11", "12"] {
+        assert_eq!(count(&rig.metrics.dispatch_stored_less, code), 100);
+    }
+    assert_eq!(broker.requests().len(), 300);
+    rig.assert_idle(300);
+}
+
+/// Brokers that are black holes, half-open, refused or unknown delay nobody else's messages.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dead_brokers_beside_a_healthy_one() {
+    let healthy = ScriptedPeer::broker().await;
+    let mute = ScriptedPeer::start(|_| Act::Never).await;
+    let hole = BlackHole::new();
+    let mut gone = ScriptedPeer::broker().await;
+    gone.stop().await;
+    let dead = [
+        ("mute", mute.address()),
+        ("hole", hole.address()),
+        ("gone", gone.address()),
+    ];
+    let rig = Rig::start(&dead).await;
+    rig.meet("healthy", healthy.address());
+    let mut due = Vec::new();
+    for name in ["mute", "hole", "gone", "unknown"] {
+        due.extend(fill(&rig.shelf, name, 2_000));
+    }
+    let well = fill(&rig.shelf, "healthy", 2_000);
+    due.extend(&well);
+    due.sort();
+    rig.fall_due(due);
+    rig.shelf.until_completed(2_000).await;
+    // All of it while the dead ones had not even timed out.
+    assert_eq!(rig.retries("timeout"), 0);
+    let completed: BTreeSet<_> = rig.shelf.completed().into_iter().collect();
+    assert_eq!(completed, well.into_iter().collect());
+    assert_eq!(rig.metrics.dispatch_overdue.get(), 8_000);
+    // The unknown one becomes known, and is not waited for.
+    soon("unknown", until(|| rig.retries("no_master") > 3)).await;
+    rig.meet("unknown", healthy.address());
+    rig.shelf.until_completed(4_000).await;
+}
+
+/// A topic that is refused stays slow and is parked; others of the same broker pass.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_topic_beside_others() {
+    let broker = ScriptedPeer::start(|seen| {
+        Act::Reply(match seen.ext("b").as_str() {
+            "Gone" => Reply::code(17).remark("topic[Gone] not exist"),
+            _ => Reply::stored(0, 0),
+        })
+    })
+    .await;
+    let pace = Pace {
+        park_after: Duration::from_millis(30),
+        ..pace()
+    };
+    let name_server = ScriptedPeer::name_server("{}", "{}").await;
+    let brokers = [("a", broker.address())];
+    let rig = Rig::start_with(&brokers, &name_server, Arc::new(SystemClock::new()), pace);
+    let gone: Vec<_> = (0..20)
+        .map(|n| rig.shelf.hold(&send_v2("Gone", n % 2, "", "x"), "a", past()))
+        .collect();
+    rig.fall_due(gone.clone());
+    rig.fall_due(fill(&rig.shelf, "a", 500));
+    rig.shelf.until_completed(500).await;
+    soon("parking", until(|| rig.metrics.dispatch_parked.get() == 20)).await;
+    assert!(rig.retries("refused") >= 20);
+    let mut parked = rig.controls.parked().await;
+    parked.sort_by_key(|parked| parked.due.lsn);
+    assert_eq!(parked.iter().map(|p| p.due).collect::<Vec<_>>(), gone);
+    assert!(parked.iter().all(|p| p.why == Parked::Refused(17)));
+    assert_eq!(parked[0].lane.topic, "Gone");
+    assert_eq!(rig.metrics.dispatch_overdue.get(), 20);
+    // Nobody tries them until an operator says so.
+    let tries = broker.requests().len();
+    broker.script(|_| Act::Reply(Reply::stored(0, 0)));
+    assert_eq!(rig.controls.redrive().await, 20);
+    rig.shelf.until_completed(520).await;
+    assert_eq!(broker.requests().len(), tries + 20);
+    rig.assert_idle(520);
+}
+
+/// After a topic shrank, messages of one queue go to one other queue.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_that_is_gone() {
+    let route = r#"{"brokerDatas":[{"brokerAddrs":{0:"127.0.0.1:1"},"brokerName":"a","cluster":"c"}],
+        "filterServerTable":{},"queueDatas":[
+        {"brokerName":"b","perm":6,"readQueueNums":8,"topicSysFlag":0,"writeQueueNums":8},
+        {"brokerName":"a","perm":6,"readQueueNums":4,"topicSysFlag":0,"writeQueueNums":4}]}"#;
+    let name_server = ScriptedPeer::name_server(route, "{}").await;
+    let broker = ScriptedPeer::start(|seen| {
+        let queue: i32 = seen.ext("e").parse().unwrap();
+        Act::Reply(match queue {
+            ..4 => Reply::stored(queue, 0),
+            _ => Reply::code(1).remark(&format!("request queueId[{queue}] is illegal, TopicConfig")),
+        })
+    })
+    .await;
+    let brokers = [("a", broker.address())];
+    let clock = Arc::new(SystemClock::new());
+    let rig = Rig::start_with(&brokers, &name_server, clock, pace());
+    let due = (0..80).map(|n| rig.shelf.hold(&send(7 - n % 2, 0), "a", past() + i64::from(n) - 80));
+    rig.fall_due(due.collect());
+    rig.shelf.until_completed(80).await;
+    let mut stored = BTreeMap::new();
+    for seen in broker.requests() {
+        *stored.entry(seen.ext("e")).or_insert(0) += 1;
+    }
+    assert_eq!((stored["3"], stored["2"]), (40, 40));
+    // One question per lane, not one per message.
+    let asked = name_server.requests_of(105);
+    assert_eq!(asked.len(), 2);
+    assert_eq!(asked[0].ext("topic"), "Orders");
+    assert_eq!(rig.retries("queue"), stored["6"] + stored["7"]);
+    rig.assert_idle(80);
+}
+
+// === Time ===
+
+/// B01: the clock is set back between the wheel and the socket; nothing leaves early.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_set_back_before_sending() {
+    let clock = ManualClock::new(1_000_000);
+    let broker = ScriptedPeer::broker().await;
+    let name_server = ScriptedPeer::name_server("{}", "{}").await;
+    let brokers = [("a", broker.address())];
+    let rig = Rig::start_with(&brokers, &name_server, Arc::new(clock.clone()), pace());
+    rig.shelf.on_read({
+        let clock = clock.clone();
+        let mut first = true;
+        move || {
+            if std::mem::take(&mut first) {
+                clock.set_wall(999_500);
+            }
+        }
+    });
+    let due = [(999_400, 1), (999_990, 2), (1_000_000, 3)]
+        .map(|(due_ms, number)| rig.shelf.hold(&send(0, number), "a", due_ms));
+    rig.fall_due(due.to_vec());
+    rig.shelf.until_completed(1).await;
+    soon("the others to come back", until(|| rig.retries("clock") == 2)).await;
+    assert_eq!(bodies(&broker.requests()), ["1"]);
+    clock.advance(Duration::from_millis(499));
+    rig.shelf.until_completed(2).await;
+    assert_eq!(bodies(&broker.requests()), ["1", "2"]);
+    clock.advance(Duration::from_millis(1));
+    rig.shelf.until_completed(3).await;
+    assert_eq!(bodies(&broker.requests()), ["1", "2", "3"]);
+}
+
+/// Messages of one queue reach the wire in order of due time and acceptance.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_queue_leaves_in_order() {
+    let broker = ScriptedPeer::broker().await;
+    let rig = Rig::start(&[("a", broker.address())]).await;
+    let first = past() - 1_000;
+    let due: Vec<_> = (0..1_000usize)
+        .map(|n| {
+            let due_ms = first + i64::try_from(n / 10).unwrap();
+            rig.shelf.hold(&send(1, n), "a", due_ms)
+        })
+        .collect();
+    for part in due.chunks(37) {
+        rig.fall_due(part.to_vec());
+    }
+    rig.shelf.until_completed(1_000).await;
+    let expected: Vec<_> = (0..1_000).map(|n| n.to_string()).collect();
+    assert_eq!(bodies(&broker.requests()), expected);
+}
+
+// === What goes wrong on our side ===
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_that_cannot_be_read_is_set_aside() {
+    let broker = ScriptedPeer::broker().await;
+    let rig = Rig::start(&[("a", broker.address())]).await;
+    let due = fill(&rig.shelf, "a", 100);
+    let damaged = ReadError::Damaged {
+        file: "log/7".into(),
+        offset: 4_096,
+        why: "crc",
+    };
+    rig.shelf.spoil(due[40], damaged);
+    rig.fall_due(due.clone());
+    rig.shelf.until_completed(99).await;
+    soon("parking", until(|| rig.metrics.dispatch_parked.get() == 1)).await;
+    let parked = rig.controls.parked().await;
+    assert_eq!((parked[0].due, parked[0].why), (due[40], Parked::Unreadable));
+    assert!(!rig.shelf.completed().contains(&due[40]));
+    assert_eq!(rig.metrics.dispatch_overdue.get(), 1);
+}
+
+/// B82: never alive and mute.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_panic_ends_dispatch_with_an_error() {
+    let broker = ScriptedPeer::broker().await;
+    let rig = Rig::start(&[("a", broker.address())]).await;
+    rig.shelf.on_read(|| panic!("out of memory"));
+    rig.fall_due(fill(&rig.shelf, "a", 1));
+    let outcome = soon("the end", rig.task).await.unwrap();
+    let Err(DispatchError::Panicked(words)) = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert_eq!(words, "out of memory");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_ends_ends_dispatch() {
+    let rig = Rig::start(&[]).await;
+    drop(rig.due);
+    let outcome = soon("the end", rig.task).await.unwrap();
+    assert!(matches!(outcome, Err(DispatchError::StoreGone)), "{outcome:?}");
+}
+
+/// What is under way when the process stops is answered and completed; nothing new starts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drain_waits_for_answers() {
+    let broker = ScriptedPeer::start(|_| Act::Never).await;
+    let rig = Rig::start(&[("a", broker.address())]).await;
+    let due = fill(&rig.shelf, "a", 2_000);
+    rig.fall_due(due);
+    let seen = broker.until_requests(310, 256).await;
+    rig.stop.enter(Stage::Draining);
+    rig.fall_due(fill(&rig.shelf, "a", 10));
+    for seen in &seen {
+        broker.answer(seen, &Reply::stored(0, 0));
+    }
+    rig.shelf.until_completed(seen.len()).await;
+    soon("the end", rig.task).await.unwrap().unwrap();
+    assert_eq!(rig.shelf.completed().len(), seen.len());
+    assert_eq!(broker.requests().len(), seen.len());
+}
+
+/// Returns once `done`; metrics tell nobody that they change.
+async fn until(mut done: impl FnMut() -> bool) {
+    while !done() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
