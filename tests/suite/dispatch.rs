@@ -1,5 +1,11 @@
 //! Due messages reach brokers that fail in every way, exactly as they were sent.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a failed step fails the test"
+)]
+
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -381,7 +387,10 @@ async fn refused_forwards_are_counted_one_by_one() {
     rig.fall_due(fill(&rig.shelf, "a", COUNT));
     rig.shelf.until_completed(COUNT).await;
     let (forwards, [refused, busy]) = *forwards.lock().unwrap();
-    assert_eq!([rig.retries("refused"), rig.retries("busy")], [refused, busy]);
+    assert_eq!(
+        [rig.retries("refused"), rig.retries("busy")],
+        [refused, busy]
+    );
     assert_eq!(u64::try_from(forwards - COUNT).unwrap(), refused + busy);
     rig.assert_idle(1_000);
 }
@@ -415,7 +424,10 @@ async fn a_broker_that_is_refused_then_half_open_then_well_gets_everything() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lesser_guarantee_is_counted_and_not_repeated() {
     let broker = ScriptedPeer::start(|seen| {
-        let number: i32 = std::str::from_utf8(&seen.request.body).unwrap().parse().unwrap();
+        let number: i32 = std::str::from_utf8(&seen.request.body)
+            .unwrap()
+            .parse()
+            .unwrap();
         Act::Reply(Reply::code(10 + number % 3))
     })
     .await;
@@ -482,7 +494,10 @@ async fn a_refused_topic_beside_others() {
     let brokers = [("a", broker.address())];
     let rig = Rig::start_with(&brokers, &name_server, Arc::new(SystemClock::new()), pace);
     let gone: Vec<_> = (0..20)
-        .map(|n| rig.shelf.hold(&send_v2("Gone", n % 2, "", "x"), "a", past()))
+        .map(|n| {
+            rig.shelf
+                .hold(&send_v2("Gone", n % 2, "", "x"), "a", past())
+        })
         .collect();
     rig.fall_due(gone.clone());
     rig.fall_due(fill(&rig.shelf, "a", 500));
@@ -516,14 +531,19 @@ async fn a_queue_that_is_gone() {
         let queue: i32 = seen.ext("e").parse().unwrap();
         Act::Reply(match queue {
             ..4 => Reply::stored(queue, 0),
-            _ => Reply::code(1).remark(&format!("request queueId[{queue}] is illegal, TopicConfig")),
+            _ => {
+                Reply::code(1).remark(&format!("request queueId[{queue}] is illegal, TopicConfig"))
+            }
         })
     })
     .await;
     let brokers = [("a", broker.address())];
     let clock = Arc::new(SystemClock::new());
     let rig = Rig::start_with(&brokers, &name_server, clock, pace());
-    let due = (0..80).map(|n| rig.shelf.hold(&send(7 - n % 2, 0), "a", past() + i64::from(n) - 80));
+    let due = (0..80).map(|n| {
+        rig.shelf
+            .hold(&send(7 - n % 2, 0), "a", past() + i64::from(n) - 80)
+    });
     rig.fall_due(due.collect());
     rig.shelf.until_completed(80).await;
     let mut stored = BTreeMap::new();
@@ -562,7 +582,11 @@ async fn a_clock_set_back_before_sending() {
         .map(|(due_ms, number)| rig.shelf.hold(&send(0, number), "a", due_ms));
     rig.fall_due(due.to_vec());
     rig.shelf.until_completed(1).await;
-    soon("the others to come back", until(|| rig.retries("clock") == 2)).await;
+    soon(
+        "the others to come back",
+        until(|| rig.retries("clock") == 2),
+    )
+    .await;
     assert_eq!(bodies(&broker.requests()), ["1"]);
     clock.advance(Duration::from_millis(499));
     rig.shelf.until_completed(2).await;
@@ -609,7 +633,10 @@ async fn a_record_that_cannot_be_read_is_set_aside() {
     rig.shelf.until_completed(99).await;
     soon("parking", until(|| rig.metrics.dispatch_parked.get() == 1)).await;
     let parked = rig.controls.parked().await;
-    assert_eq!((parked[0].due, parked[0].why), (due[40], Parked::Unreadable));
+    assert_eq!(
+        (parked[0].due, parked[0].why),
+        (due[40], Parked::Unreadable)
+    );
     assert!(!rig.shelf.completed().contains(&due[40]));
     assert_eq!(rig.metrics.dispatch_overdue.get(), 1);
 }
@@ -633,7 +660,10 @@ async fn a_store_that_ends_ends_dispatch() {
     let rig = Rig::start(&[]).await;
     drop(rig.due);
     let outcome = soon("the end", rig.task).await.unwrap();
-    assert!(matches!(outcome, Err(DispatchError::StoreGone)), "{outcome:?}");
+    assert!(
+        matches!(outcome, Err(DispatchError::StoreGone)),
+        "{outcome:?}"
+    );
 }
 
 /// What is under way when the process stops is answered and completed; nothing new starts.
