@@ -5,3 +5,4 @@ mod support;
 
 mod dispatch;
 mod peer;
+mod upstream;
