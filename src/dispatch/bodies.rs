@@ -54,10 +54,7 @@ impl Share {
         let mine = self.used.saturating_add(bytes);
         // One share is left free, for a broker that comes next.
         let fair = shared.limit / (shared.active.load(Ordering::Relaxed) + 1);
-        let all = shared
-            .used
-            .load(Ordering::Relaxed)
-            .saturating_add(bytes);
+        let all = shared.used.load(Ordering::Relaxed).saturating_add(bytes);
         let fits = self.used == 0 || mine <= FLOOR || (mine <= fair && all <= shared.limit);
         if fits {
             if self.used == 0 && bytes > 0 {

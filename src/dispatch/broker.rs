@@ -83,3 +83,45 @@ impl Broker {
         trouble.gone
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lanes_are_hurried_once_after_a_broker_was_gone() {
+        const S: Duration = Duration::from_secs(1);
+        let (jobs, _) = tokio::sync::mpsc::unbounded_channel();
+        let mut broker = Broker::new("a".to_owned(), jobs);
+        assert!(!broker.answered(S));
+        broker.failed(false, "busy", S);
+        assert!(!broker.answered(2 * S));
+        broker.failed(false, "busy", 3 * S);
+        broker.failed(true, "refused", 3 * S);
+        broker.failed(false, "busy", 4 * S);
+        assert!(broker.answered(5 * S));
+        assert!(!broker.answered(5 * S));
+    }
+
+    #[test]
+    fn trouble_that_comes_and_goes_is_logged_now_and_then() {
+        let (jobs, _) = tokio::sync::mpsc::unbounded_channel();
+        let mut broker = Broker::new("a".to_owned(), jobs);
+        let mut lines = Vec::new();
+        for second in 0..25 {
+            broker.failed(true, "reset", Duration::from_secs(second));
+            let logged = broker
+                .trouble
+                .as_ref()
+                .is_some_and(|trouble| trouble.logged);
+            lines.extend(logged.then_some(second));
+            broker.answered(Duration::from_secs(second));
+        }
+        assert_eq!(lines, [0, 10, 20]);
+        // One that lasts is logged even if it began while it was quiet.
+        for second in 25..40 {
+            broker.failed(true, "refused", Duration::from_secs(second));
+        }
+        assert_eq!(broker.logged, Some(Duration::from_secs(30)));
+    }
+}

@@ -224,12 +224,7 @@ async fn ready(load: &mut Option<Load>) -> Result<Loaded, Fate> {
 }
 
 /// One try. The first poll writes the request, so tries are written in the order they are polled.
-async fn deliver(
-    client: Client,
-    job: Job,
-    request: Command,
-    clock: Arc<dyn Clock>,
-) -> (Job, Fate) {
+async fn deliver(client: Client, job: Job, request: Command, clock: Arc<dyn Clock>) -> (Job, Fate) {
     let handed_ms = clock.wall_ms();
     if handed_ms < job.tried.due.due_ms {
         return (job, Fate::Early);

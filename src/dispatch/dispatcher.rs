@@ -4,28 +4,27 @@
 //! One task; it never waits for a disk, a connection or an answer, so that no lane waits for
 //! another. Started by [`crate::app`].
 
+mod back;
+
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rand::SeedableRng;
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
-use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::answer::Judgement;
 use super::bodies::Bodies;
 use super::broker::Broker;
+use super::controls::{Ask, controls};
+pub use super::controls::{Controls, ParkedMessage};
 use super::courier::{Courier, Fate, Job};
-use super::lane::{Lane, Pace, Parked, Try};
+use super::lane::{Lane, Pace};
 use super::source::Source;
 use crate::clock::Clock;
-use crate::metrics::{Metrics, Why};
-use crate::remoting::code::{request, response};
-use crate::remoting::command::Command;
-use crate::remoting::route;
+use crate::metrics::Metrics;
 use crate::shutdown::{Stage, Stopping};
 use crate::store::{Due, LaneId, LaneKey};
 use crate::upstream::cluster::Cluster;
@@ -76,54 +75,11 @@ pub struct Parts<S> {
     pub pace: Pace,
 }
 
-/// A message that is tried no more.
-#[derive(Debug, Clone)]
-pub struct ParkedMessage {
-    /// The message.
-    pub due: Due,
-    /// Where it should go.
-    pub lane: Arc<LaneKey>,
-    /// Why it does not.
-    pub why: Parked,
-}
-
-/// Operators' hand on a running [`Dispatcher`].
-#[derive(Debug, Clone)]
-pub struct Controls(mpsc::Sender<Ask>);
-
-impl Controls {
-    /// What is parked; empty once dispatch has ended.
-    pub async fn parked(&self) -> Vec<ParkedMessage> {
-        self.ask(Ask::Parked).await.unwrap_or_default()
-    }
-
-    /// Tries everything parked again, and answers how many that are.
-    pub async fn redrive(&self) -> usize {
-        self.ask(Ask::Redrive).await.unwrap_or_default()
-    }
-
-    async fn ask<T>(&self, ask: impl FnOnce(oneshot::Sender<T>) -> Ask) -> Option<T> {
-        let (reply, answer) = oneshot::channel();
-        self.0.send(ask(reply)).await.ok()?;
-        answer.await.ok()
-    }
-}
-
-#[derive(Debug)]
-enum Ask {
-    Parked(oneshot::Sender<Vec<ParkedMessage>>),
-    Redrive(oneshot::Sender<usize>),
-}
-
 /// What reaches the dispatcher from the tasks it started.
 #[derive(Debug)]
 pub(super) enum Event {
     /// A job came back.
-    Tried {
-        broker: usize,
-        job: Job,
-        fate: Fate,
-    },
+    Tried { broker: usize, job: Job, fate: Fate },
     /// How many queues for writing the topic of a lane has on its broker.
     Queues {
         lane: LaneId,
@@ -182,7 +138,7 @@ impl<S: Source> Dispatcher<S> {
     /// Nothing moves before [`Dispatcher::run`].
     pub fn new(parts: Parts<S>) -> (Self, Controls) {
         let (events_in, events) = mpsc::unbounded_channel();
-        let (controls, asks) = mpsc::channel(8);
+        let (controls, asks) = controls();
         let dispatcher = Self {
             parts,
             asks,
@@ -197,7 +153,7 @@ impl<S: Source> Dispatcher<S> {
             jitter: StdRng::from_os_rng(),
             draining: false,
         };
-        (dispatcher, Controls(controls))
+        (dispatcher, controls)
     }
 
     /// Delivers until [`Stage::Draining`], then waits a moment for answers. A panic anywhere in
@@ -273,7 +229,10 @@ impl<S: Source> Dispatcher<S> {
     /// A slot for a lane that had none.
     fn open(&mut self, id: LaneId) -> bool {
         let Some(key) = self.parts.source.lane(id) else {
-            tracing::error!(lane = id.0, "the store does not know the lane of a due message");
+            tracing::error!(
+                lane = id.0,
+                "the store does not know the lane of a due message"
+            );
             return false;
         };
         let broker = match self.by_name.get(&key.broker) {
@@ -431,235 +390,13 @@ impl<S: Source> Dispatcher<S> {
         }
     }
 
-    fn tried(&mut self, broker: usize, job: Job, fate: Fate) {
-        let id = job.tried.due.lane;
-        let now = self.parts.clock.monotonic();
-        self.parts.metrics.dispatch_in_flight.dec();
-        if let Some(broker) = self.brokers.get_mut(broker) {
-            broker.under_way = broker.under_way.saturating_sub(1);
-        }
-        match fate {
-            Fate::Judged {
-                judgement,
-                handed_ms,
-            } => {
-                let late_ms = handed_ms.saturating_sub(job.tried.due.due_ms);
-                self.judged(broker, job, judgement, late_ms, now);
-            }
-            Fate::Unreachable { why, words } => {
-                self.failed(broker, job.tried, (why, false), &words, now);
-            }
-            Fate::Early => {
-                self.retry_counted("clock");
-                self.with(id, |slot| slot.lane.untried(job.tried, now));
-            }
-            Fate::Unreadable { words } => {
-                tracing::error!(
-                    lsn = job.tried.due.lsn.0,
-                    why = words,
-                    "a held message cannot be read; it is kept and not delivered"
-                );
-                self.parts.metrics.dispatch_parked.inc();
-                self.with(id, |slot| slot.lane.unreadable(job.tried));
-            }
-            Fate::NotStarted => self.with(id, |slot| slot.lane.untried(job.tried, now)),
-        }
-        self.list(id);
-        if self.lanes.get(&id).is_some_and(|slot| slot.lane.is_empty()) {
-            self.close(id);
-        }
-    }
-
-    fn judged(
-        &mut self,
-        broker: usize,
-        job: Job,
-        judgement: Judgement,
-        late_ms: i64,
-        now: Duration,
-    ) {
-        match judgement {
-            Judgement::Stored { lesser } => {
-                self.stored(job.tried, lesser, late_ms, now);
-                self.broker_answered(broker, now);
-            }
-            Judgement::RetryLane { why, busy, words } => {
-                self.failed(broker, job.tried, (why, busy), &words, now);
-            }
-            Judgement::OtherQueue => {
-                self.wrong_queue(job, now);
-                self.broker_answered(broker, now);
-            }
-            Judgement::RetrySlowly { code, words } => {
-                self.refused(job.tried, code, &words, now);
-                self.broker_answered(broker, now);
-            }
-        }
-    }
-
-    fn stored(&mut self, done: Try, lesser: Option<&'static str>, late_ms: i64, now: Duration) {
-        let due = done.due;
-        let metrics = &self.parts.metrics;
-        metrics.dispatch_delivered.inc();
-        metrics.dispatch_overdue.dec();
-        metrics
-            .dispatch_lateness_seconds
-            .observe(late_ms as f64 / 1_000.0);
-        if let Some(code) = lesser {
-            let why = Why { why: code };
-            metrics.dispatch_stored_less.get_or_create(&why).inc();
-        }
-        self.parts.source.complete(due);
-        let Some(slot) = self.lanes.get_mut(&due.lane) else {
-            return;
-        };
-        slot.lane.stored(done, &self.parts.pace);
-        if slot.lane.refused_now() == 0
-            && let Some(refusing) = slot.refusing.take_if(|refusing| !refusing.parked)
-        {
-            tracing::info!(
-                broker = slot.key.broker,
-                topic = %slot.key.topic.escape_ascii(),
-                queue = slot.key.queue,
-                after = ?now.saturating_sub(refusing.since),
-                refusals = refusing.refusals,
-                "a broker has taken the messages that it refused"
-            );
-        }
-    }
-
-    fn failed(
-        &mut self,
-        broker: usize,
-        back: Try,
-        (why, busy): (&'static str, bool),
-        words: &str,
-        now: Duration,
-    ) {
-        self.retry_counted(why);
-        if let Some(broker) = self.brokers.get_mut(broker) {
-            broker.failed(!busy, words, now);
-        }
-        let jitter = self.jitter.random();
-        if let Some(slot) = self.lanes.get_mut(&back.due.lane) {
-            slot.lane.failed(back, busy, now, &self.parts.pace, jitter);
-        }
-    }
-
-    fn refused(&mut self, back: Try, code: i32, words: &str, now: Duration) {
-        let Some(slot) = self.lanes.get_mut(&back.due.lane) else {
-            return;
-        };
-        let refusing = slot.refusing.get_or_insert(Refusing {
-            since: now,
-            refusals: 0,
-            parked: false,
-        });
-        refusing.refusals += 1;
-        let parked = slot.lane.refused(back, code, now, &self.parts.pace);
-        if refusing.refusals == 1 || (parked && !refusing.parked) {
-            tracing::warn!(
-                broker = slot.key.broker,
-                topic = %slot.key.topic.escape_ascii(),
-                queue = slot.key.queue,
-                code,
-                remark = words,
-                park_after = ?self.parts.pace.park_after,
-                "a broker refuses messages; {}",
-                if parked { "they are parked" } else { "they are tried slowly" }
-            );
-        }
-        if parked {
-            refusing.parked = true;
-            self.parts.metrics.dispatch_parked.inc();
-        } else {
-            self.retry_counted("refused");
-        }
-    }
-
-    /// The lane's queue is not there any more. Its first message to hear that asks how many there
-    /// are; where the queue we were told of is wrong too, the message waits like any refused one.
-    fn wrong_queue(&mut self, job: Job, now: Duration) {
-        let id = job.tried.due.lane;
-        let Some(slot) = self.lanes.get_mut(&id) else {
-            return;
-        };
-        if job.queue.is_some() && slot.queue == job.queue.map_or(Queue::AsAsked, Queue::Other) {
-            slot.queue = Queue::AsAsked;
-            let words = "no such queue, after a fresh route too";
-            return self.refused(job.tried, response::SYSTEM_ERROR, words, now);
-        }
-        slot.lane.untried(job.tried, now);
-        if slot.queue == Queue::AsAsked {
-            slot.queue = Queue::Asking;
-            let key = Arc::clone(&slot.key);
-            let (nameservers, events) = (self.parts.nameservers.clone(), self.events_in.clone());
-            self.tasks.spawn(async move {
-                let queues = write_queues(&nameservers, &key).await;
-                // The dispatcher is gone only when the process ends.
-                drop(events.send(Event::Queues { lane: id, queues }));
-                Ok(())
-            });
-        }
-        self.retry_counted("queue");
-    }
-
-    /// The answer to the question of [`Dispatcher::wrong_queue`]. Answers the broker concerned.
-    fn answered(&mut self, id: LaneId, queues: Result<i32, String>) -> Option<usize> {
-        let now = self.parts.clock.monotonic();
-        let jitter = self.jitter.random();
-        let slot = self.lanes.get_mut(&id)?;
-        let key = &slot.key;
-        let topic = key.topic.escape_ascii();
-        match queues {
-            Ok(count) if count > 0 => {
-                let queue = key.queue.rem_euclid(count);
-                tracing::info!(
-                    broker = key.broker, %topic, from = key.queue, to = queue, count,
-                    "a topic has fewer queues than before; its messages go to another"
-                );
-                slot.queue = Queue::Other(queue);
-            }
-            other => {
-                let why = other.err().unwrap_or_else(|| "none to write to".to_owned());
-                tracing::debug!(broker = key.broker, %topic, why, "the topic's queues are unknown");
-                slot.queue = Queue::AsAsked;
-                slot.lane.stall(now, &self.parts.pace, jitter);
-            }
-        }
-        let broker = slot.broker;
-        self.list(id);
-        Some(broker)
-    }
-
-    // === What others see ===
-
-    fn broker_answered(&mut self, index: usize, now: Duration) {
-        let was_gone = self
-            .brokers
-            .get_mut(index)
-            .is_some_and(|broker| broker.answered(now));
-        if was_gone {
-            self.hurry(Some(index));
-        }
-    }
-
-    fn retry_counted(&self, why: &'static str) {
-        let why = Why { why };
-        self.parts.metrics.dispatch_retries.get_or_create(&why).inc();
-    }
-
-    fn with(&mut self, id: LaneId, change: impl FnOnce(&mut Slot)) {
-        if let Some(slot) = self.lanes.get_mut(&id) {
-            change(slot);
-        }
-    }
-
     fn close(&mut self, id: LaneId) {
         if let Some(mut slot) = self.lanes.remove(&id) {
             set_wake(&mut self.wakes, id, &mut slot.wake, None);
         }
     }
+
+    // === Operators ===
 
     fn asked(&mut self, ask: Ask) {
         // Whoever asked may have given up.
@@ -714,22 +451,6 @@ fn set_wake(
         }
         *place = wake;
     }
-}
-
-/// Queues for writing that the lane's topic has on its broker now.
-async fn write_queues(nameservers: &NameServers, key: &LaneKey) -> Result<i32, String> {
-    let topic = String::from_utf8_lossy(&key.topic);
-    let code = request::GET_ROUTEINFO_BY_TOPIC;
-    let ask = Command::request(code, &[("topic", &topic)], bytes::Bytes::new());
-    let answer = nameservers.request(ask).await;
-    let answer = answer.map_err(|err| err.to_string())?;
-    if answer.header.code != response::SUCCESS {
-        return Err(format!("the name server answers code {}", answer.header.code));
-    }
-    let queues = route::queues(&answer.body).map_err(|err| err.to_string())?;
-    let here = queues.iter().find(|queues| queues.broker == key.broker);
-    here.map(|queues| queues.write_queues)
-        .ok_or_else(|| "the topic is not on this broker".to_owned())
 }
 
 fn panicked(err: JoinError) -> DispatchError {

@@ -12,6 +12,7 @@
 pub mod answer;
 mod bodies;
 mod broker;
+mod controls;
 mod courier;
 pub mod dispatcher;
 pub mod forward;

@@ -15,3 +15,4 @@ mod dispatch;
 mod peer;
 mod session;
 mod tidy;
+mod upstream;

@@ -116,7 +116,10 @@ fn the_pause_doubles_to_its_limit_and_starts_anew_after_an_answer() {
     assert!(!lane.refused(one, 13, now, &pace()));
     let one = lane.start(now, 100).unwrap();
     lane.failed(one, false, now, &pace(), 0.0);
-    assert_eq!(lane.wake(now, 100), Some(now + Duration::from_micros(7_500)));
+    assert_eq!(
+        lane.wake(now, 100),
+        Some(now + Duration::from_micros(7_500))
+    );
 }
 
 #[test]
