@@ -8,6 +8,7 @@ mod relay;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -47,6 +48,7 @@ struct Rig {
     metrics: Metrics,
     clock: ManualClock,
     shared: Arc<Shared>,
+    door: Door,
 }
 
 struct Setup {
@@ -62,6 +64,14 @@ impl Default for Setup {
             connections: 10_000,
             broker_id: 0,
         }
+    }
+}
+
+/// Fails instead of waiting for ever; no measure of speed.
+async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(Duration::from_secs(20), future).await {
+        Ok(value) => value,
+        Err(_) => panic!("waited in vain for {what}"),
     }
 }
 
@@ -104,7 +114,7 @@ impl Rig {
             vip: false,
             target: seen,
         };
-        listener::spawn(listener, door, Arc::clone(&shared));
+        listener::spawn(listener, door.clone(), Arc::clone(&shared));
         Self {
             address,
             broker,
@@ -115,6 +125,7 @@ impl Rig {
             metrics,
             clock,
             shared,
+            door,
         }
     }
 
@@ -126,7 +137,7 @@ impl Rig {
     }
 
     async fn hold(&mut self) -> (Hold, Receipt) {
-        self.holds.recv().await.unwrap()
+        soon("a hold", self.holds.recv()).await.unwrap()
     }
 }
 
@@ -211,7 +222,7 @@ fn refused(opaque: i32) -> Command {
 
 async fn expect(stream: &mut TcpStream, bytes: &[u8]) {
     let mut got = vec![0; bytes.len()];
-    stream.read_exact(&mut got).await.unwrap();
+    soon("bytes", stream.read_exact(&mut got)).await.unwrap();
     let differs = got.iter().zip(bytes).position(|(a, b)| a != b);
     assert_eq!(differs, None, "first byte that differs");
 }
@@ -243,7 +254,8 @@ impl Commands {
             if let Some(frame) = Frame::take(&mut self.buffer).unwrap() {
                 return Command::decode(&frame).unwrap();
             }
-            let n = self.stream.read_buf(&mut self.buffer).await.unwrap();
+            let read = self.stream.read_buf(&mut self.buffer);
+            let n = soon("a frame", read).await.unwrap();
             assert_ne!(n, 0, "closed");
         }
     }

@@ -1,7 +1,6 @@
 //! How sessions end: together, at once, and orderly when the process stops.
 
 use std::io::ErrorKind;
-use std::time::Duration;
 
 use tokio::time::Instant;
 

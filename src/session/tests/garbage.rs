@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::metrics::count;
+use crate::session::twin;
 
 #[tokio::test]
 async fn foreign_bytes_end_their_connection_only() {
@@ -117,4 +118,15 @@ async fn connections_beyond_the_cap_are_closed() {
     expect_closed(&mut second).await;
     first.write_all(&plain(1, b"x")).await.unwrap();
     expect(&mut broker, &plain(1, b"x")).await;
+}
+
+#[tokio::test]
+async fn an_idle_session_is_small() {
+    let rig = Rig::new().await;
+    let (client, _broker) = rig.pair().await;
+    let peer = client.peer_addr().unwrap();
+    let door = Arc::new(rig.door.clone());
+    let session = twin::serve(client, peer, door, Arc::clone(&rig.shared));
+    let size = size_of_val(&session);
+    assert!(size <= 4096, "{size} bytes for each idle client");
 }
