@@ -32,9 +32,7 @@ where
 {
     let cli = Cli::try_parse_from(args)?;
     let Command::Serve(serve) = cli.command;
-    serve
-        .into_config()
-        .map_err(|invalid| Cli::command().error(ErrorKind::ValueValidation, invalid))
+    serve.into_config().map_err(|invalid| Cli::command().error(ErrorKind::ValueValidation, invalid))
 }
 
 /// 0 for what was asked for (`--help`, `--version`), [`EXIT_USAGE`] for mistakes.
@@ -55,9 +53,7 @@ pub fn stray_variables(names: impl Iterator<Item = String>) -> Vec<String> {
         .filter(|name| {
             name.strip_prefix(ENV_PREFIX).is_some_and(|rest| {
                 let others = ["PORT", "CACHE"].contains(&rest)
-                    || ["PORT_", "SERVICE_", "TEST_"]
-                        .iter()
-                        .any(|start| rest.starts_with(start));
+                    || ["PORT_", "SERVICE_", "TEST_"].iter().any(|start| rest.starts_with(start));
                 !others && !known.contains(&name.as_str())
             })
         })
@@ -348,10 +344,7 @@ fn size_within(
         if (parse_size(least)?..=parse_size(most)?).contains(&size) {
             return Ok(size);
         }
-        Err(Invalid(format!(
-            "{} is not from {least} to {most}",
-            Bytes(size)
-        )))
+        Err(Invalid(format!("{} is not from {least} to {most}", Bytes(size))))
     }
 }
 

@@ -168,9 +168,7 @@ pub fn parse_name_servers(text: &str) -> Result<Vec<String>, Invalid> {
     // Clients accept a semicolon at the end.
     for (i, server) in text.trim_end_matches(';').split(';').enumerate() {
         let good = server.rsplit_once(':').is_some_and(|(host, digits)| {
-            let bracketed = host
-                .strip_prefix('[')
-                .and_then(|host| host.strip_suffix(']'));
+            let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
             let is_ip6 = |host: &str| host.parse::<std::net::Ipv6Addr>().is_ok();
             port(digits).is_some() && (is_host(host) || bracketed.is_some_and(is_ip6))
         });
@@ -221,9 +219,7 @@ pub fn parse_delay_levels(text: &str) -> Result<Vec<i64>, Invalid> {
     }
     if levels.len() > MAX_LEVELS {
         let count = levels.len();
-        return Err(Invalid(format!(
-            "{count} levels; a table has {MAX_LEVELS} at most"
-        )));
+        return Err(Invalid(format!("{count} levels; a table has {MAX_LEVELS} at most")));
     }
     let mut table = Vec::with_capacity(levels.len());
     for (i, level) in levels.into_iter().enumerate() {
@@ -281,10 +277,7 @@ impl Config {
                 self.listen, self.admin
             )));
         }
-        let own = [
-            self.listen.to_string(),
-            format!("{}:{}", self.advertise, self.listen.port()),
-        ];
+        let own = [self.listen.to_string(), format!("{}:{}", self.advertise, self.listen.port())];
         if let Some(server) = self.namesrv.iter().find(|server| own.contains(server)) {
             return Err(Invalid(format!(
                 "--namesrv {server} is this proxy's own address: it takes the address of the real \
@@ -311,18 +304,8 @@ impl Config {
                 },
             ),
             ("data-dir", self.data_dir.display().to_string()),
-            (
-                "delay-levels",
-                if levels.is_empty() {
-                    "off".to_owned()
-                } else {
-                    levels.join(" ")
-                },
-            ),
-            (
-                "max-delay",
-                Millis(i128::from(self.policy.max_delay_ms)).to_string(),
-            ),
+            ("delay-levels", if levels.is_empty() { "off".to_owned() } else { levels.join(" ") }),
+            ("max-delay", Millis(i128::from(self.policy.max_delay_ms)).to_string()),
             (
                 "flush",
                 match self.flush {
@@ -352,9 +335,7 @@ impl Config {
 fn level(ms: i64) -> String {
     let seconds = ms / 1_000;
     let units = [("d", 86_400), ("h", 3_600), ("m", 60)];
-    let fitting = units
-        .into_iter()
-        .find(|(_, unit)| seconds != 0 && seconds % unit == 0);
+    let fitting = units.into_iter().find(|(_, unit)| seconds != 0 && seconds % unit == 0);
     let (unit, of) = fitting.unwrap_or(("s", 1));
     format!("{}{unit}", seconds / of)
 }

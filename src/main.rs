@@ -59,11 +59,8 @@ fn start_log() -> anyhow::Result<()> {
 }
 
 fn log_effective(config: &Config) {
-    let flags: Vec<_> = config
-        .flags()
-        .into_iter()
-        .map(|(flag, value)| format!("--{flag}={value:?}"))
-        .collect();
+    let flags: Vec<_> =
+        config.flags().into_iter().map(|(flag, value)| format!("--{flag}={value:?}")).collect();
     let version = env!("CARGO_PKG_VERSION");
     tracing::info!(version, flags = %flags.join(" "), "effective configuration");
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());

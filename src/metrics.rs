@@ -51,33 +51,14 @@ pub mod why {
     pub const BINARY_HEADER: &str = "binary_header";
 
     /// Properties by which sends are held.
-    pub const HELD: [&str; 5] = [
-        "DELAY",
-        "__STARTDELIVERTIME",
-        "TIMER_DELAY_SEC",
-        "TIMER_DELAY_MS",
-        "TIMER_DELIVER_MS",
-    ];
+    pub const HELD: [&str; 5] =
+        ["DELAY", "__STARTDELIVERTIME", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"];
     /// All reasons to refuse, and to drop what is one-way.
-    pub const REFUSED: [&str; 6] = [
-        OVER_MAX_DELAY,
-        UNREADABLE,
-        SECONDS,
-        BATCH,
-        HALF,
-        BINARY_HEADER,
-    ];
+    pub const REFUSED: [&str; 6] =
+        [OVER_MAX_DELAY, UNREADABLE, SECONDS, BATCH, HALF, BINARY_HEADER];
     /// All reasons to relay.
-    pub const RELAYED: [&str; 8] = [
-        PAST,
-        BAD_LEVEL,
-        LEVELS_OFF,
-        SYSTEM_TOPIC,
-        REQUEST,
-        SLAVE,
-        BAD_DELAY,
-        ONEWAY_UNREADABLE,
-    ];
+    pub const RELAYED: [&str; 8] =
+        [PAST, BAD_LEVEL, LEVELS_OFF, SYSTEM_TOPIC, REQUEST, SLAVE, BAD_DELAY, ONEWAY_UNREADABLE];
 }
 
 /// Handles to all families; cheap to clone.
@@ -212,9 +193,7 @@ fn seconds() -> Histogram {
 }
 
 fn records() -> Histogram {
-    Histogram::new([
-        1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 1024.0, 4096.0,
-    ])
+    Histogram::new([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 1024.0, 4096.0])
 }
 
 struct Families(Registry);

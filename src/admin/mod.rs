@@ -111,11 +111,7 @@ async fn stats(Shared(state): Shared<State>) -> Response {
 }
 
 fn status(well: bool) -> StatusCode {
-    if well {
-        StatusCode::OK
-    } else {
-        StatusCode::SERVICE_UNAVAILABLE
-    }
+    if well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
 }
 
 fn failed(err: fmt::Error) -> Response {

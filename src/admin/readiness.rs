@@ -21,12 +21,7 @@ pub enum Latch {
 
 impl Latch {
     /// All conditions.
-    pub const ALL: [Self; 4] = [
-        Self::Ports,
-        Self::Recovered,
-        Self::NameServer,
-        Self::StoreHealthy,
-    ];
+    pub const ALL: [Self; 4] = [Self::Ports, Self::Recovered, Self::NameServer, Self::StoreHealthy];
 
     /// What `/ready` calls it.
     pub const fn name(self) -> &'static str {
@@ -68,11 +63,7 @@ impl Readiness {
     /// Names of the latches that do not hold; empty when ready.
     pub fn missing(&self) -> Vec<&'static str> {
         let set = self.set.load(Ordering::Relaxed);
-        Latch::ALL
-            .into_iter()
-            .filter(|latch| set & latch.bit() == 0)
-            .map(Latch::name)
-            .collect()
+        Latch::ALL.into_iter().filter(|latch| set & latch.bit() == 0).map(Latch::name).collect()
     }
 }
 

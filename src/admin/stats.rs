@@ -164,32 +164,18 @@ mod tests {
     use super::*;
 
     fn bucket(le_ms: f64, count: u64) -> Bucket {
-        Bucket {
-            le_ms: le_ms.is_finite().then_some(le_ms),
-            count,
-        }
+        Bucket { le_ms: le_ms.is_finite().then_some(le_ms), count }
     }
 
     #[test]
     fn quantiles_lie_within_their_buckets() {
-        let buckets = [
-            bucket(1.0, 50),
-            bucket(2.0, 90),
-            bucket(10.0, 98),
-            bucket(f64::INFINITY, 100),
-        ];
+        let buckets =
+            [bucket(1.0, 50), bucket(2.0, 90), bucket(10.0, 98), bucket(f64::INFINITY, 100)];
         assert_eq!(quantile(&buckets, 0.5), Some(1.0));
         assert_eq!(quantile(&buckets, 0.7), Some(1.5));
         assert_eq!(quantile(&buckets, 0.94), Some(6.0));
-        assert_eq!(
-            quantile(&buckets, 0.99),
-            Some(10.0),
-            "beyond the last limit"
-        );
-        assert_eq!(
-            quantile(&[bucket(1.0, 0), bucket(f64::INFINITY, 0)], 0.5),
-            None
-        );
+        assert_eq!(quantile(&buckets, 0.99), Some(10.0), "beyond the last limit");
+        assert_eq!(quantile(&[bucket(1.0, 0), bucket(f64::INFINITY, 0)], 0.5), None);
         assert_eq!(quantile(&[], 0.5), None);
     }
 }

@@ -18,14 +18,7 @@ struct Admin {
 }
 
 async fn admin() -> Admin {
-    let args = [
-        "x",
-        "serve",
-        "--namesrv",
-        "10.0.0.1:9876",
-        "--max-delay",
-        "2h",
-    ];
+    let args = ["x", "serve", "--namesrv", "10.0.0.1:9876", "--max-delay", "2h"];
     let config = crate::cli::parse(args.map(Into::into)).unwrap();
     let (stop, stopping) = stop();
     let stuck_s = Arc::new(AtomicU64::new(0));
@@ -73,20 +66,14 @@ async fn ready_names_what_is_missing() {
     readiness.set(Latch::StoreHealthy);
     let (status, body) = admin.json("/ready").await;
     assert_eq!(status, 503);
-    assert_eq!(
-        body,
-        json!({"ready": false, "missing": ["recovered", "nameServer"]})
-    );
+    assert_eq!(body, json!({"ready": false, "missing": ["recovered", "nameServer"]}));
     readiness.set(Latch::Recovered);
     readiness.set(Latch::NameServer);
     let (status, body) = admin.json("/ready").await;
     assert_eq!((status, body), (200, json!({"ready": true, "missing": []})));
     admin.stop.enter(Stage::LameDuck);
     let (status, body) = admin.json("/ready").await;
-    assert_eq!(
-        (status, body),
-        (503, json!({"ready": false, "missing": ["running"]}))
-    );
+    assert_eq!((status, body), (503, json!({"ready": false, "missing": ["running"]})));
 }
 
 #[tokio::test]
@@ -162,10 +149,7 @@ async fn the_metrics_page_has_every_family() {
     let admin = admin().await;
     let (status, page) = admin.get("/metrics").await;
     assert_eq!(status, 200);
-    assert!(
-        page.contains("\nrocketmq_timer_proxy_store_accepted_total 0\n"),
-        "{page}"
-    );
+    assert!(page.contains("\nrocketmq_timer_proxy_store_accepted_total 0\n"), "{page}");
     assert!(page.ends_with("# EOF\n"));
     assert_eq!(admin.get("/").await.0, 404);
 }

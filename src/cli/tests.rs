@@ -2,12 +2,7 @@ use super::*;
 
 /// The outcome of `serve` with these arguments, `--namesrv` given.
 fn serve(args: &[&str]) -> Result<Config, clap::Error> {
-    let all = [
-        "rocketmq-timer-proxy",
-        "serve",
-        "--namesrv",
-        "10.0.0.1:9876",
-    ];
+    let all = ["rocketmq-timer-proxy", "serve", "--namesrv", "10.0.0.1:9876"];
     parse(all.iter().chain(args).map(OsString::from))
 }
 
@@ -36,22 +31,13 @@ fn defaults_are_those_of_the_types() {
 fn every_flag_has_its_variable_and_its_effective_value() {
     let command = Cli::command();
     let serve_command = command.find_subcommand("serve").unwrap();
-    let shown: Vec<_> = serve(&[])
-        .unwrap()
-        .flags()
-        .into_iter()
-        .map(|(flag, _)| flag)
-        .collect();
+    let shown: Vec<_> = serve(&[]).unwrap().flags().into_iter().map(|(flag, _)| flag).collect();
     let mut flags = Vec::new();
     for arg in serve_command.get_arguments() {
         let Some(flag) = arg.get_long() else { continue };
         let variable = flag.to_uppercase().replace('-', "_");
         let env = arg.get_env().and_then(|env| env.to_str());
-        assert_eq!(
-            env,
-            Some(format!("{ENV_PREFIX}{variable}").as_str()),
-            "--{flag}"
-        );
+        assert_eq!(env, Some(format!("{ENV_PREFIX}{variable}").as_str()), "--{flag}");
         flags.push(flag);
     }
     assert_eq!(shown, flags);
@@ -81,15 +67,8 @@ fn every_flag_changes_the_configuration() {
         assert_eq!(changed, serve(&[&joined]).unwrap(), "blank or equals sign");
         let changed = changed.flags();
         assert!(changed.contains(&(flag, value.to_owned())), "{changed:?}");
-        let others: Vec<_> = changed
-            .iter()
-            .filter(|now| !default.contains(now))
-            .collect();
-        let expected = if flag == "listen" {
-            1
-        } else {
-            others.len().min(1)
-        };
+        let others: Vec<_> = changed.iter().filter(|now| !default.contains(now)).collect();
+        let expected = if flag == "listen" { 1 } else { others.len().min(1) };
         assert_eq!(others.len(), expected, "--{flag} changed {others:?}");
     }
 }
@@ -112,16 +91,10 @@ fn maximum_delays_across_the_32_bit_borders() {
         let config = serve(&["--max-delay", text]).unwrap();
         assert_eq!(config.policy.max_delay_ms, ms, "{text}");
     }
-    for text in [
-        "0", "0s", "999ms", "-1", "-1s", "36500d", "3660d1ms", "later", "5", "",
-    ] {
+    for text in ["0", "0s", "999ms", "-1", "-1s", "36500d", "3660d1ms", "later", "5", ""] {
         let said = refusal(&[&format!("--max-delay={text}")]);
         let named = format!("invalid value '{text}' for '--max-delay <DURATION>'");
-        let named = if text.is_empty() {
-            "'--max-delay <DURATION>'".to_owned()
-        } else {
-            named
-        };
+        let named = if text.is_empty() { "'--max-delay <DURATION>'".to_owned() } else { named };
         assert!(said.contains(&named), "{said}");
     }
     assert!(refusal(&["--max-delay", "-1"]).contains("--max-delay"));
@@ -141,10 +114,7 @@ fn a_flag_with_one_letter_changed_is_answered_with_the_right_one() {
 #[test]
 fn a_flag_given_twice_is_refused() {
     let said = refusal(&["--max-delay", "1d", "--max-delay", "2d"]);
-    assert!(
-        said.contains("'--max-delay <DURATION>' cannot be used multiple times"),
-        "{said}"
-    );
+    assert!(said.contains("'--max-delay <DURATION>' cannot be used multiple times"), "{said}");
 }
 
 #[test]
@@ -160,20 +130,11 @@ fn a_wildcard_needs_an_address_to_advertise() {
 
 #[test]
 fn asking_for_help_is_no_mistake() {
-    for args in [
-        &["x", "--help"][..],
-        &["x", "--version"],
-        &["x", "serve", "--help"],
-    ] {
+    for args in [&["x", "--help"][..], &["x", "--version"], &["x", "serve", "--help"]] {
         let error = parse(args.iter().map(OsString::from)).unwrap_err();
         assert_eq!(exit_code(&error), 0, "{args:?}");
     }
-    for args in [
-        &["x"][..],
-        &["x", "server"],
-        &["x", "serve"],
-        &["x", "serve", "extra"],
-    ] {
+    for args in [&["x"][..], &["x", "server"], &["x", "serve"], &["x", "serve", "extra"]] {
         let error = parse(args.iter().map(OsString::from)).unwrap_err();
         assert_eq!(exit_code(&error), EXIT_USAGE, "{args:?}");
     }

@@ -63,10 +63,7 @@ fn level_tables_are_read_as_the_broker_reads_them() {
 #[test]
 fn broker_ports_hold_at_least_one_pair() {
     assert_eq!("0".parse(), Ok(BrokerPorts::Any));
-    assert_eq!(
-        "20000-20002".parse(),
-        Ok(BrokerPorts::Range(20_000, 20_002))
-    );
+    assert_eq!("20000-20002".parse(), Ok(BrokerPorts::Range(20_000, 20_002)));
     for text in [
         "",
         "20000",
@@ -123,15 +120,9 @@ fn contradictions_are_refused_with_both_sides_named() {
         c.policy.delay_levels_ms = vec![1_000, 90 * 60_000];
         c.policy.max_delay_ms = 3_600_000;
     });
-    assert!(
-        said.contains("level 2 of --delay-levels is 1h30m, over --max-delay 1h"),
-        "{said}"
-    );
+    assert!(said.contains("level 2 of --delay-levels is 1h30m, over --max-delay 1h"), "{said}");
     let said = refusal(|c| c.listen.set_port(20_999));
-    assert!(
-        said.contains("--listen 127.0.0.1:20999 lies in --broker-ports 20000-20999"),
-        "{said}"
-    );
+    assert!(said.contains("--listen 127.0.0.1:20999 lies in --broker-ports 20000-20999"), "{said}");
     let said = refusal(|c| c.admin.set_port(20_000));
     assert!(said.contains("--admin 127.0.0.1:20000 lies in"), "{said}");
     let said = refusal(|c| c.admin.set_port(9877));
@@ -151,14 +142,7 @@ fn effective_values_can_be_typed_again() {
     let mut config = config();
     config.policy.delay_levels_ms = vec![90_000, 86_400_000, 0, 7_200_000];
     let flags = config.flags();
-    let value = |flag: &str| {
-        flags
-            .iter()
-            .find(|(name, _)| *name == flag)
-            .unwrap()
-            .1
-            .clone()
-    };
+    let value = |flag: &str| flags.iter().find(|(name, _)| *name == flag).unwrap().1.clone();
     assert_eq!(value("delay-levels"), "90s 1d 0s 2h");
     assert_eq!(value("max-delay"), "366d");
     assert_eq!(value("near-memory"), "128MiB");

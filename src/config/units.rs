@@ -9,13 +9,8 @@ use std::time::Duration;
 
 use super::Invalid;
 
-const DURATION_UNITS: [(&str, u64); 5] = [
-    ("d", 86_400_000),
-    ("h", 3_600_000),
-    ("m", 60_000),
-    ("s", 1_000),
-    ("ms", 1),
-];
+const DURATION_UNITS: [(&str, u64); 5] =
+    [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
 const SIZE_UNITS: [(&str, u64); 9] = [
     ("TiB", 1 << 40),
@@ -46,9 +41,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, Invalid> {
     let mut finer_than = u64::MAX;
     while !rest.is_empty() {
         let (number, after) = take_number(rest).ok_or_else(expected)?;
-        let unit_len = after
-            .find(|c: char| !c.is_ascii_alphabetic())
-            .unwrap_or(after.len());
+        let unit_len = after.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(after.len());
         let (unit, next) = after.split_at(unit_len);
         let (_, unit_ms) = DURATION_UNITS
             .into_iter()
@@ -81,16 +74,12 @@ pub fn parse_size(text: &str) -> Result<u64, Invalid> {
         .into_iter()
         .find(|(name, _)| name.eq_ignore_ascii_case(unit))
         .ok_or_else(expected)?;
-    number
-        .checked_mul(bytes)
-        .ok_or_else(|| Invalid("larger than can be counted".to_owned()))
+    number.checked_mul(bytes).ok_or_else(|| Invalid("larger than can be counted".to_owned()))
 }
 
 /// Digits from the front, and what follows them.
 fn take_number(text: &str) -> Option<(u64, &str)> {
-    let digits = text
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text.len());
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, rest) = text.split_at(digits);
     Some((number.parse().ok()?, rest))
 }

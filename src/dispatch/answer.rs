@@ -56,11 +56,8 @@ pub fn judge(outcome: &Result<Command, UpstreamError>) -> Judgement {
         let remark = answer.header.remark.as_deref().unwrap_or_default();
         String::from_utf8_lossy(remark).into_owned()
     };
-    let retry = |why, busy| Judgement::RetryLane {
-        why,
-        busy,
-        words: format!("code {code}: {}", remark()),
-    };
+    let retry =
+        |why, busy| Judgement::RetryLane { why, busy, words: format!("code {code}: {}", remark()) };
     match code {
         response::SUCCESS => Judgement::Stored { lesser: None },
         response::FLUSH_DISK_TIMEOUT => Judgement::Stored { lesser: Some("10") },
@@ -74,10 +71,9 @@ pub fn judge(outcome: &Result<Command, UpstreamError>) -> Judgement {
         | response::MESSAGE_ILLEGAL
         | response::NO_PERMISSION
         | response::TOPIC_NOT_EXIST
-        | response::SUBSCRIPTION_GROUP_NOT_EXIST => Judgement::RetrySlowly {
-            code,
-            words: remark(),
-        },
+        | response::SUBSCRIPTION_GROUP_NOT_EXIST => {
+            Judgement::RetrySlowly { code, words: remark() }
+        }
         _ => retry("code", false),
     }
 }
@@ -130,18 +126,11 @@ mod tests {
     }
 
     fn lane(why: &'static str, busy: bool, words: &str) -> Judgement {
-        Judgement::RetryLane {
-            why,
-            busy,
-            words: words.to_owned(),
-        }
+        Judgement::RetryLane { why, busy, words: words.to_owned() }
     }
 
     fn slowly(code: i32, words: &str) -> Judgement {
-        Judgement::RetrySlowly {
-            code,
-            words: words.to_owned(),
-        }
+        Judgement::RetrySlowly { code, words: words.to_owned() }
     }
 
     #[test]
@@ -193,23 +182,10 @@ mod tests {
     #[test]
     fn no_answer_is_never_the_messages_fault() {
         let address = || "10.0.0.1:10911".to_owned();
-        let connect = UpstreamError::Connect {
-            address: address(),
-            why: "refused".to_owned(),
-        };
-        let closed = UpstreamError::Closed {
-            address: address(),
-            why: "reset".to_owned(),
-        };
-        let timeout = UpstreamError::Timeout {
-            address: address(),
-            after: Duration::from_secs(3),
-        };
-        for (err, why) in [
-            (connect, "connect"),
-            (closed, "closed"),
-            (timeout, "timeout"),
-        ] {
+        let connect = UpstreamError::Connect { address: address(), why: "refused".to_owned() };
+        let closed = UpstreamError::Closed { address: address(), why: "reset".to_owned() };
+        let timeout = UpstreamError::Timeout { address: address(), after: Duration::from_secs(3) };
+        for (err, why) in [(connect, "connect"), (closed, "closed"), (timeout, "timeout")] {
             let words = err.to_string();
             assert_eq!(judge(&Err(err)), lane(why, false, &words));
         }

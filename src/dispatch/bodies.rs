@@ -23,19 +23,12 @@ struct Shared {
 
 impl Bodies {
     pub(super) fn new(limit: usize) -> Self {
-        Self(Arc::new(Shared {
-            limit,
-            used: AtomicUsize::new(0),
-            active: AtomicUsize::new(0),
-        }))
+        Self(Arc::new(Shared { limit, used: AtomicUsize::new(0), active: AtomicUsize::new(0) }))
     }
 
     /// The account of one more broker.
     pub(super) fn share(&self) -> Share {
-        Share {
-            bodies: self.clone(),
-            used: 0,
-        }
+        Share { bodies: self.clone(), used: 0 }
     }
 }
 

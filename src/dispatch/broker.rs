@@ -33,14 +33,7 @@ struct Trouble {
 
 impl Broker {
     pub(super) fn new(name: String, jobs: UnboundedSender<Job>) -> Self {
-        Self {
-            name,
-            jobs,
-            under_way: 0,
-            ready: VecDeque::new(),
-            trouble: None,
-            logged: None,
-        }
+        Self { name, jobs, under_way: 0, ready: VecDeque::new(), trouble: None, logged: None }
     }
 
     /// A try failed, and not for what was in it. The first one is logged.
@@ -53,9 +46,7 @@ impl Broker {
         });
         trouble.tries += 1;
         trouble.gone |= gone;
-        let quiet = self
-            .logged
-            .is_some_and(|last| now.saturating_sub(last) < QUIET);
+        let quiet = self.logged.is_some_and(|last| now.saturating_sub(last) < QUIET);
         if !trouble.logged && !quiet {
             trouble.logged = true;
             self.logged = Some(now);
@@ -110,10 +101,7 @@ mod tests {
         let mut lines = Vec::new();
         for second in 0..25 {
             broker.failed(true, "reset", Duration::from_secs(second));
-            let logged = broker
-                .trouble
-                .as_ref()
-                .is_some_and(|trouble| trouble.logged);
+            let logged = broker.trouble.as_ref().is_some_and(|trouble| trouble.logged);
             lines.extend(logged.then_some(second));
             broker.answered(Duration::from_secs(second));
         }

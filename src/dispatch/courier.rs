@@ -50,10 +50,7 @@ impl Job {
 #[derive(Debug, Clone)]
 pub(super) enum Fate {
     /// It was handed to the socket at `handed_ms`, and this is what the outcome means.
-    Judged {
-        judgement: Judgement,
-        handed_ms: EpochMs,
-    },
+    Judged { judgement: Judgement, handed_ms: EpochMs },
     /// The broker could not be reached; nothing was sent.
     Unreachable { why: &'static str, words: String },
     /// By the wall clock it is not due any more; nothing was sent.
@@ -230,9 +227,6 @@ async fn deliver(client: Client, job: Job, request: Command, clock: Arc<dyn Cloc
         return (job, Fate::Early);
     }
     let judgement = judge(&client.request(request, ANSWER_WITHIN).await);
-    let fate = Fate::Judged {
-        judgement,
-        handed_ms,
-    };
+    let fate = Fate::Judged { judgement, handed_ms };
     (job, fate)
 }

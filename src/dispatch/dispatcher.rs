@@ -81,10 +81,7 @@ pub(super) enum Event {
     /// A job came back.
     Tried { broker: usize, job: Job, fate: Fate },
     /// How many queues for writing the topic of a lane has on its broker.
-    Queues {
-        lane: LaneId,
-        queues: Result<i32, String>,
-    },
+    Queues { lane: LaneId, queues: Result<i32, String> },
 }
 
 /// See the module.
@@ -229,10 +226,7 @@ impl<S: Source> Dispatcher<S> {
     /// A slot for a lane that had none.
     fn open(&mut self, id: LaneId) -> bool {
         let Some(key) = self.parts.source.lane(id) else {
-            tracing::error!(
-                lane = id.0,
-                "the store does not know the lane of a due message"
-            );
+            tracing::error!(lane = id.0, "the store does not know the lane of a due message");
             return false;
         };
         let broker = match self.by_name.get(&key.broker) {
@@ -381,9 +375,7 @@ impl<S: Source> Dispatcher<S> {
                 Event::Queues { lane, queues } => touched.extend(self.answered(lane, queues)),
             }
             handled += 1;
-            next = (handled < REPORTS)
-                .then(|| self.events.try_recv().ok())
-                .flatten();
+            next = (handled < REPORTS).then(|| self.events.try_recv().ok()).flatten();
         }
         for broker in touched {
             self.pump(broker);

@@ -27,21 +27,13 @@ pub fn command(held: &Held, queue: Option<i32>) -> Result<Command, StoredError> 
     if let Some(properties) = header.ext.get(SendField::Properties.key(header.code)) {
         let without = Properties::new(properties).without(&REMOVED);
         if without.len() != properties.len() {
-            header
-                .ext
-                .set(Bytes::from_static(properties_key), without.into());
+            header.ext.set(Bytes::from_static(properties_key), without.into());
         }
     }
     if let Some(queue) = queue {
-        header
-            .ext
-            .set(Bytes::from_static(queue_key), queue.to_string().into());
+        header.ext.set(Bytes::from_static(queue_key), queue.to_string().into());
     }
-    Ok(Command {
-        serialize: SerializeType::Json,
-        header,
-        body: held.hold.body.clone(),
-    })
+    Ok(Command { serialize: SerializeType::Json, header, body: held.hold.body.clone() })
 }
 
 #[cfg(test)]
@@ -61,20 +53,14 @@ mod tests {
         };
         for (key, value) in ext {
             let value = Bytes::copy_from_slice(value.as_bytes());
-            header
-                .ext
-                .set(Bytes::copy_from_slice(key.as_bytes()), value);
+            header.ext.set(Bytes::copy_from_slice(key.as_bytes()), value);
         }
         Held {
             id: TimerId(1),
             hold: Hold {
                 due_ms: 0,
                 accepted_ms: 0,
-                lane: LaneKey {
-                    broker: "a".to_owned(),
-                    topic: Bytes::from_static(b"T"),
-                    queue: 3,
-                },
+                lane: LaneKey { broker: "a".to_owned(), topic: Bytes::from_static(b"T"), queue: 3 },
                 unique_key: Bytes::new(),
                 keys: Bytes::new(),
                 client: String::new(),

@@ -144,11 +144,7 @@ impl Lane {
         };
         self.under_way += 1;
         self.of_this_era += 1;
-        Some(Try {
-            due,
-            era: self.era,
-            refusals,
-        })
+        Some(Try { due, era: self.era, refusals })
     }
 
     /// The monotonic time at which [`Lane::start`] may have more to give though nothing comes back;
@@ -218,14 +214,8 @@ impl Lane {
     pub fn refused(&mut self, back: Try, code: i32, now: Duration, pace: &Pace) -> bool {
         self.answered(&back);
         let refusals = match back.refusals {
-            Some(Refusals { first, count }) => Refusals {
-                first,
-                count: count.saturating_add(1),
-            },
-            None => Refusals {
-                first: now,
-                count: 1,
-            },
+            Some(Refusals { first, count }) => Refusals { first, count: count.saturating_add(1) },
+            None => Refusals { first: now, count: 1 },
         };
         if now.saturating_sub(refusals.first) >= pace.park_after {
             self.parked.push((back.due, Parked::Refused(code)));
@@ -233,8 +223,7 @@ impl Lane {
         }
         let doublings = refusals.count.saturating_sub(1).min(30);
         let wait = pace.slow.0.saturating_mul(1 << doublings).min(pace.slow.1);
-        self.slow
-            .insert((now.saturating_add(wait), back.due), refusals);
+        self.slow.insert((now.saturating_add(wait), back.due), refusals);
         false
     }
 
@@ -272,10 +261,7 @@ impl Lane {
             None => pace.pause.0,
         };
         let jittered = wait.mul_f64(0.75 + 0.25 * jitter.clamp(0.0, 1.0));
-        self.pause = Some(Pause {
-            until: now.saturating_add(jittered),
-            wait,
-        });
+        self.pause = Some(Pause { until: now.saturating_add(jittered), wait });
         self.era = self.era.wrapping_add(1);
         self.of_this_era = 0;
     }

@@ -52,10 +52,7 @@ pub fn decide(command: &Command, arrival_ms: EpochMs, master: bool, policy: &Pol
     let Some(send) = Send::of(&command.header) else {
         return UNTOUCHED;
     };
-    let judge = Judge {
-        oneway: command.is_oneway(),
-        policy,
-    };
+    let judge = Judge { oneway: command.is_oneway(), policy };
     if send.is_batch() {
         return judge.batch(&send, &command.body, arrival_ms, master);
     }
@@ -114,10 +111,7 @@ impl Judge<'_> {
                 tracing::debug!(value = %Excerpt(value), "a DELAY that is no number is relayed");
                 relay(why::BAD_LEVEL)
             }
-            Ask::Later { kind, due_ms, .. } => Decision::Hold {
-                due_ms,
-                kind: kind.property(),
-            },
+            Ask::Later { kind, due_ms, .. } => Decision::Hold { due_ms, kind: kind.property() },
             Ask::Bad { kind, value, fault } => self.bad(kind, value, fault),
         }
     }
@@ -140,14 +134,12 @@ impl Judge<'_> {
         let unit = kind.unit();
         let said = format!("{property}={}", Excerpt(value));
         let (why, remark) = match fault {
-            Fault::NotANumber => (
-                why::UNREADABLE,
-                format!("{said} is not a whole number of {unit}; {limit}"),
-            ),
-            Fault::Negative => (
-                why::UNREADABLE,
-                format!("{said} is negative; it takes {unit} from now; {limit}"),
-            ),
+            Fault::NotANumber => {
+                (why::UNREADABLE, format!("{said} is not a whole number of {unit}; {limit}"))
+            }
+            Fault::Negative => {
+                (why::UNREADABLE, format!("{said} is negative; it takes {unit} from now; {limit}"))
+            }
             Fault::Seconds => (
                 why::SECONDS,
                 format!(
@@ -157,15 +149,11 @@ impl Judge<'_> {
             ),
             Fault::TooLong(Some(delay)) => {
                 let delay = Millis(delay);
-                (
-                    why::OVER_MAX_DELAY,
-                    format!("{said} asks for a delay of {delay}; {limit}"),
-                )
+                (why::OVER_MAX_DELAY, format!("{said} asks for a delay of {delay}; {limit}"))
             }
-            Fault::TooLong(None) => (
-                why::OVER_MAX_DELAY,
-                format!("{said} asks for a delay beyond 64 bits; {limit}"),
-            ),
+            Fault::TooLong(None) => {
+                (why::OVER_MAX_DELAY, format!("{said} asks for a delay beyond 64 bits; {limit}"))
+            }
         };
         refuse(why, remark)
     }
@@ -225,14 +213,8 @@ fn gravity(ask: &Ask<'_>) -> u8 {
         Ask::Past(_) => 1,
         Ask::BrokerLevel => 2,
         Ask::BadLevel(_) => 3,
-        Ask::Bad {
-            fault: Fault::NotANumber | Fault::Negative | Fault::Seconds,
-            ..
-        } => 4,
-        Ask::Bad {
-            fault: Fault::TooLong(_),
-            ..
-        } => 5,
+        Ask::Bad { fault: Fault::NotANumber | Fault::Negative | Fault::Seconds, .. } => 4,
+        Ask::Bad { fault: Fault::TooLong(_), .. } => 5,
         Ask::Later { .. } => 6,
     }
 }
@@ -262,9 +244,5 @@ fn refuse_binary(kind: Kind) -> Decision {
 
 /// P17: the sender's fault, which no client retries.
 fn refuse(why: &'static str, remark: String) -> Decision {
-    Decision::Refuse {
-        code: MESSAGE_ILLEGAL,
-        remark,
-        why,
-    }
+    Decision::Refuse { code: MESSAGE_ILLEGAL, remark, why }
 }

@@ -36,13 +36,8 @@ pub enum Kind {
 
 impl Kind {
     /// All of them; of several on one message, the first counts (P4).
-    pub const ALL: [Self; 5] = [
-        Self::Level,
-        Self::StartDeliverTime,
-        Self::DelaySec,
-        Self::DelayMs,
-        Self::DeliverMs,
-    ];
+    pub const ALL: [Self; 5] =
+        [Self::Level, Self::StartDeliverTime, Self::DelaySec, Self::DelayMs, Self::DeliverMs];
 
     /// The property's name; also the label of the metrics.
     pub const fn property(self) -> &'static str {
@@ -116,21 +111,17 @@ impl<'a> Ask<'a> {
         let mut found = [None; Kind::ALL.len()];
         for (name, value) in properties.iter() {
             let slot = Kind::ALL.iter().zip(&mut found);
-            if let Some((_, slot)) = slot
-                .into_iter()
-                .find(|(kind, _)| kind.property().as_bytes() == name)
+            if let Some((_, slot)) =
+                slot.into_iter().find(|(kind, _)| kind.property().as_bytes() == name)
             {
                 // Of a name that stands twice the last counts, as at the broker.
                 *slot = Some(value);
             }
         }
-        let mut asks = Kind::ALL
-            .into_iter()
-            .zip(found)
-            .filter_map(|(kind, value)| {
-                let ask = read(kind, value?, arrival_ms, policy);
-                (ask != Self::Nothing).then_some((kind, ask))
-            });
+        let mut asks = Kind::ALL.into_iter().zip(found).filter_map(|(kind, value)| {
+            let ask = read(kind, value?, arrival_ms, policy);
+            (ask != Self::Nothing).then_some((kind, ask))
+        });
         let Some((winner, ask)) = asks.next() else {
             return Self::Nothing;
         };
@@ -168,11 +159,7 @@ fn read<'a>(kind: Kind, value: &'a [u8], arrival_ms: EpochMs, policy: &Policy) -
         return bad(Fault::TooLong(Some(delay_ms)));
     }
     match i64::try_from(i128::from(arrival_ms) + delay_ms) {
-        Ok(due_ms) => Ask::Later {
-            kind,
-            value,
-            due_ms,
-        },
+        Ok(due_ms) => Ask::Later { kind, value, due_ms },
         Err(_) => bad(Fault::TooLong(Some(delay_ms))),
     }
 }
@@ -189,11 +176,7 @@ fn level<'a>(value: &'a [u8], arrival_ms: EpochMs, policy: &Policy) -> Ask<'a> {
     match table.get(place).or(table.last()) {
         None => Ask::BrokerLevel,
         Some(0) => Ask::Past(Kind::Level),
-        Some(ms) => Ask::Later {
-            kind: Kind::Level,
-            value,
-            due_ms: arrival_ms.saturating_add(*ms),
-        },
+        Some(ms) => Ask::Later { kind: Kind::Level, value, due_ms: arrival_ms.saturating_add(*ms) },
     }
 }
 

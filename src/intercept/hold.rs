@@ -63,10 +63,7 @@ pub struct Stamp {
 impl Default for Stamp {
     /// What a broker answers that was configured to nothing else.
     fn default() -> Self {
-        Self {
-            region: Bytes::from_static(b"DefaultRegion"),
-            trace_on: Bytes::from_static(b"true"),
-        }
+        Self { region: Bytes::from_static(b"DefaultRegion"), trace_on: Bytes::from_static(b"true") }
     }
 }
 
@@ -132,11 +129,7 @@ impl Pending {
         }
         set("MSG_REGION", self.stamp.region.clone());
         set("TRACE_ON", self.stamp.trace_on.clone());
-        Some(Command {
-            serialize: self.serialize,
-            header,
-            body: Bytes::new(),
-        })
+        Some(Command { serialize: self.serialize, header, body: Bytes::new() })
     }
 }
 
@@ -179,11 +172,7 @@ mod tests {
             10 => ["topic", "queueId", "properties"],
             _ => ["b", "e", "i"],
         };
-        let values = [
-            "Orders",
-            queue,
-            "KEYS\u{1}k1 k2\u{2}UNIQ_KEY\u{1}AC11\u{2}DELAY\u{1}3",
-        ];
+        let values = ["Orders", queue, "KEYS\u{1}k1 k2\u{2}UNIQ_KEY\u{1}AC11\u{2}DELAY\u{1}3"];
         let mut header = Header {
             code,
             opaque: -7,
@@ -195,11 +184,7 @@ mod tests {
         for (key, value) in keys.into_iter().zip(values) {
             header.ext.set(key.into(), value.into());
         }
-        Command {
-            serialize,
-            header,
-            body: Bytes::from_static(b"payload"),
-        }
+        Command { serialize, header, body: Bytes::from_static(b"payload") }
     }
 
     fn ext(answer: &Command) -> Vec<(&str, &str)> {
@@ -207,12 +192,7 @@ mod tests {
             .header
             .ext
             .iter()
-            .map(|(k, v)| {
-                (
-                    std::str::from_utf8(k).unwrap(),
-                    std::str::from_utf8(v).unwrap(),
-                )
-            })
+            .map(|(k, v)| (std::str::from_utf8(k).unwrap(), std::str::from_utf8(v).unwrap()))
             .collect();
         ext.sort_unstable();
         ext
@@ -271,10 +251,7 @@ mod tests {
     #[test]
     fn an_id_behind_an_ipv6_listener_is_56_digits() {
         let id = message_id("2001:db8::1".parse().unwrap(), 65_535, TimerId(1));
-        assert_eq!(
-            id,
-            "20010DB80000000000000000000000010000FFFF4000000000000001"
-        );
+        assert_eq!(id, "20010DB80000000000000000000000010000FFFF4000000000000001");
     }
 
     #[test]
@@ -291,20 +268,14 @@ mod tests {
     fn errors_say_whose_fault_it_is() {
         let not_now = [
             HoldError::Recovering,
-            HoldError::Full {
-                pending: 7,
-                limit: 7,
-            },
+            HoldError::Full { pending: 7, limit: 7 },
             HoldError::NoSpace("no space left".to_owned()),
             HoldError::Stalled(2_000),
             HoldError::Poisoned("EIO".to_owned()),
             HoldError::Closed,
         ];
         let theirs = [HoldError::TooLarge { len: 9, limit: 8 }];
-        let expected = not_now
-            .into_iter()
-            .map(|err| (err, 2))
-            .chain(theirs.map(|err| (err, 13)));
+        let expected = not_now.into_iter().map(|err| (err, 2)).chain(theirs.map(|err| (err, 13)));
         let send = send(310, SerializeType::Json, 0, "0");
         let stamp = Arc::new(Stamp {
             region: Bytes::from_static(b"north"),
@@ -316,10 +287,7 @@ mod tests {
             let answer = pending.answer(Err(err)).unwrap();
             assert_eq!((answer.header.code, answer.header.opaque), (code, -7));
             assert_eq!(answer.header.remark.as_ref().unwrap(), words.as_str());
-            assert_eq!(
-                ext(&answer),
-                [("MSG_REGION", "north"), ("TRACE_ON", "false")]
-            );
+            assert_eq!(ext(&answer), [("MSG_REGION", "north"), ("TRACE_ON", "false")]);
         }
     }
 

@@ -41,11 +41,7 @@ pub(super) fn long(text: &[u8]) -> Number {
         };
         below = below.and_then(|so_far| so_far.checked_mul(10)?.checked_sub(digit));
     }
-    let fits = if negative {
-        below
-    } else {
-        below.and_then(i64::checked_neg)
-    };
+    let fits = if negative { below } else { below.and_then(i64::checked_neg) };
     match fits {
         Some(number) => Number::Is(number),
         None if negative => Number::TooSmall,

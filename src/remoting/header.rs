@@ -96,14 +96,10 @@ impl Header {
     /// As [`Header::decode`], without copying: the values keep `bytes` alive.
     pub fn decode_shared(serialize: SerializeType, bytes: &Bytes) -> Result<Self, HeaderError> {
         match serialize {
-            SerializeType::Json => json::decode(bytes).map_err(|error| HeaderError {
-                form: "JSON",
-                why: error.to_string(),
-            }),
-            SerializeType::RocketMq => binary::decode(bytes).map_err(|error| HeaderError {
-                form: "binary",
-                why: error.to_string(),
-            }),
+            SerializeType::Json => json::decode(bytes)
+                .map_err(|error| HeaderError { form: "JSON", why: error.to_string() }),
+            SerializeType::RocketMq => binary::decode(bytes)
+                .map_err(|error| HeaderError { form: "binary", why: error.to_string() }),
         }
     }
 

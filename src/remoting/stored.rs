@@ -62,13 +62,7 @@ pub fn decode(bytes: &Bytes) -> Result<Header, StoredError> {
     if !rest.is_empty() {
         return Err(StoredError("bytes after the last field"));
     }
-    Ok(Header {
-        code,
-        language,
-        version,
-        ext,
-        ..Header::default()
-    })
+    Ok(Header { code, language, version, ext, ..Header::default() })
 }
 
 fn put_text(out: &mut Vec<u8>, text: &[u8]) {

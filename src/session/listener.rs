@@ -70,10 +70,7 @@ fn open(client: TcpStream, peer: SocketAddr, door: &Arc<Door>, shared: &Arc<Shar
 }
 
 fn is_the_clients(err: &io::Error) -> bool {
-    matches!(
-        err.kind(),
-        io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset
-    )
+    matches!(err.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset)
 }
 
 async fn rest(pause: Duration, stopping: &mut Stopping) {

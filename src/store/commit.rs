@@ -8,6 +8,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::watch;
+
 use super::{Counts, Due, Hold, HoldError, Receipt, TimerId};
 use crate::clock::Clock;
 
@@ -74,6 +76,7 @@ pub(super) struct CommitQueue {
     state: Mutex<State>,
     work: Condvar,
     patience: Condvar,
+    failed: watch::Sender<bool>,
     stall: Duration,
     clock: Arc<dyn Clock>,
     counts: Arc<Counts>,
@@ -92,7 +95,8 @@ impl CommitQueue {
             watch_sleeps: false,
         };
         let (work, patience) = (Condvar::new(), Condvar::new());
-        Self { state: Mutex::new(state), work, patience, stall, clock, counts }
+        let failed = watch::Sender::new(false);
+        Self { state: Mutex::new(state), work, patience, failed, stall, clock, counts }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -152,6 +156,11 @@ impl CommitQueue {
         self.lock().poisoned.clone()
     }
 
+    /// Becomes true when the disk fails.
+    pub(super) fn failed(&self) -> watch::Receiver<bool> {
+        self.failed.subscribe()
+    }
+
     // === the writer's side ===
 
     /// Waits for work: at once when holds wait, after 5 ms when only completions do, after
@@ -201,6 +210,7 @@ impl CommitQueue {
     pub(super) fn poison(&self, why: &str) {
         let mut state = self.lock();
         state.poisoned = Some(why.to_owned());
+        self.failed.send_replace(true);
         let mut answers: Vec<_> = state.in_flight.drain(..).collect();
         answers.extend(state.holds.drain(..).map(|(_, answer)| Some(answer)));
         drop(state);

@@ -298,6 +298,12 @@ impl Store {
         self.shared.queue.poisoned()
     }
 
+    /// Returns when a write or sync fails, which ends the acceptance of holds until a restart.
+    pub async fn failed(&self) {
+        // The sender lives as long as this handle.
+        drop(self.shared.queue.failed().wait_for(|failed| *failed).await);
+    }
+
     /// Lanes with pending messages.
     pub fn lanes(&self) -> usize {
         self.shared.lanes.len()

@@ -83,10 +83,9 @@ type Tries = JoinSet<(usize, Result<Answer, UpstreamError>)>;
 impl NameServers {
     /// Name servers at `addresses` (`host:port`). Connects when first asked.
     pub fn new(addresses: &[String], settings: NameServerSettings, metrics: Metrics) -> Self {
-        let servers = addresses.iter().map(|address| Server {
-            address: address.clone(),
-            health: Mutex::default(),
-        });
+        let servers = addresses
+            .iter()
+            .map(|address| Server { address: address.clone(), health: Mutex::default() });
         let shared = Shared {
             servers: servers.collect(),
             current: AtomicUsize::new(0),
@@ -94,9 +93,7 @@ impl NameServers {
             settings,
             metrics,
         };
-        Self {
-            shared: Arc::new(shared),
-        }
+        Self { shared: Arc::new(shared) }
     }
 
     /// Asks the current name server, and the next ones when it does not answer.
@@ -254,10 +251,7 @@ impl NameServers {
     }
 
     fn nobody(&self) -> UpstreamError {
-        UpstreamError::Connect {
-            address: self.describe(),
-            why: "no name server".to_owned(),
-        }
+        UpstreamError::Connect { address: self.describe(), why: "no name server".to_owned() }
     }
 
     /// This server answered: it is the one to ask from now on.
@@ -316,12 +310,10 @@ impl Health {
 }
 
 async fn connect(pool: &Pool, address: &str, within: Duration) -> Result<Client, UpstreamError> {
-    timeout(within, pool.client(address))
-        .await
-        .unwrap_or_else(|_| {
-            Err(UpstreamError::Connect {
-                address: address.to_owned(),
-                why: format!("no connection within {within:?}"),
-            })
+    timeout(within, pool.client(address)).await.unwrap_or_else(|_| {
+        Err(UpstreamError::Connect {
+            address: address.to_owned(),
+            why: format!("no connection within {within:?}"),
         })
+    })
 }

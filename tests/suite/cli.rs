@@ -85,41 +85,22 @@ fn wrong_usage_is_named_and_exits_with_64() {
     }
     for (args, said) in [
         (&["--max-delai", "1d"][..], "--max-delay"),
-        (
-            &["--max-delay", "1d", "--max-delay", "2d"],
-            "--max-delay <DURATION>",
-        ),
-        (
-            &["--max-delay", "forever"],
-            "'forever' for '--max-delay <DURATION>'",
-        ),
+        (&["--max-delay", "1d", "--max-delay", "2d"], "--max-delay <DURATION>"),
+        (&["--max-delay", "forever"], "'forever' for '--max-delay <DURATION>'"),
         (&["--max-delay", "3661d"], "3661d is not from 1s to 3660d"),
         (&["--near-memory", "1KiB"], "1KiB is not from 64KiB to 1TiB"),
         (&["--near-memory", "128"], "a size is a number with a unit"),
-        (
-            &["--listen", "localhost"],
-            "'localhost' for '--listen <IP:PORT>'",
-        ),
+        (&["--listen", "localhost"], "'localhost' for '--listen <IP:PORT>'"),
         (&["--listen", "0.0.0.0:9877"], "--advertise is required"),
-        (
-            &["--broker-ports", "9800-9900"],
-            "--listen 127.0.0.1:9877 lies in --broker-ports",
-        ),
+        (&["--broker-ports", "9800-9900"], "--listen 127.0.0.1:9877 lies in --broker-ports"),
         (&["--delay-levels", "1s 1x"], "level 2 is \"1x\""),
         (&["--delay-levels", ""], "--delay-levels <LIST>"),
-        (
-            &["--delay-levels", "1s 3h", "--max-delay", "2h"],
-            "level 2 of --delay-levels is 3h",
-        ),
+        (&["--delay-levels", "1s 3h", "--max-delay", "2h"], "level 2 of --delay-levels is 3h"),
         (&["--flush", "never"], "[possible values: sync, async]"),
         (&["--bad-delay", "drop"], "[possible values: refuse, relay]"),
     ] {
         let args = [&SERVE, args].concat();
-        assert!(
-            refusal(&args).contains(said),
-            "{args:?}: {}",
-            refusal(&args)
-        );
+        assert!(refusal(&args).contains(said), "{args:?}: {}", refusal(&args));
     }
     let mut bad_log = proxy(&SERVE);
     bad_log.env("RUST_LOG", "no=such=level");
@@ -129,10 +110,7 @@ fn wrong_usage_is_named_and_exits_with_64() {
 #[test]
 fn a_start_that_fails_ends_with_one_clear_line() {
     let said = failed_start(&[], &[]);
-    let errors: Vec<_> = said
-        .lines()
-        .filter(|line| line.starts_with("error: "))
-        .collect();
+    let errors: Vec<_> = said.lines().filter(|line| line.starts_with("error: ")).collect();
     assert_eq!(errors.len(), 1, "{said}");
     assert!(said.ends_with(&format!("{}\n", errors[0])), "{said}");
 }
@@ -145,20 +123,14 @@ fn variables_set_flags_and_flags_win() {
         ("ROCKETMQ_TIMER_PROXY_MAXDELAY", "9d"),
     ];
     let said = failed_start(&["--grace", "5s"], &variables);
-    let effective: Vec<_> = said
-        .lines()
-        .filter(|line| line.contains("effective configuration"))
-        .collect();
+    let effective: Vec<_> =
+        said.lines().filter(|line| line.contains("effective configuration")).collect();
     assert_eq!(effective.len(), 1, "printed once: {said}");
     for flag in ["--max-delay=\"3d\"", "--grace=\"5s\"", "--flush=\"sync\""] {
         assert!(effective[0].contains(flag), "{flag}: {said}");
     }
     let stray = "ROCKETMQ_TIMER_PROXY_MAXDELAY";
-    assert!(
-        said.lines()
-            .any(|line| line.contains("WARN") && line.contains(stray)),
-        "{said}"
-    );
+    assert!(said.lines().any(|line| line.contains("WARN") && line.contains(stray)), "{said}");
 
     let mut command = proxy(&["serve", "--namesrv", "10.0.0.1:9876"]);
     command.env("ROCKETMQ_TIMER_PROXY_FLUSH", "never");

@@ -45,17 +45,11 @@ impl Default for Case {
 
 impl Case {
     fn with(properties: impl AsRef<[u8]>) -> Self {
-        Self {
-            properties: properties.as_ref().to_vec(),
-            ..Self::default()
-        }
+        Self { properties: properties.as_ref().to_vec(), ..Self::default() }
     }
 
     fn oneway(properties: impl AsRef<[u8]>) -> Self {
-        Self {
-            oneway: true,
-            ..Self::with(properties)
-        }
+        Self { oneway: true, ..Self::with(properties) }
     }
 
     /// Encodes the send, reads it back as a server would, and decides.
@@ -79,19 +73,10 @@ impl Case {
             remark: None,
             ext,
         };
-        let sent = Command {
-            serialize: self.serialize,
-            header,
-            body: self.body.clone().into(),
-        };
+        let sent = Command { serialize: self.serialize, header, body: self.body.clone().into() };
         let mut wire = BytesMut::from(&sent.encode()[..]);
         let frame = Frame::take(&mut wire).unwrap().unwrap();
-        let decision = decide(
-            &Command::decode(&frame).unwrap(),
-            NOW,
-            self.master,
-            &self.policy,
-        );
+        let decision = decide(&Command::decode(&frame).unwrap(), NOW, self.master, &self.policy);
         let known = match &decision {
             Decision::Relay { why } => why.is_none_or(|why| why::RELAYED.contains(&why)),
             Decision::Hold { kind, .. } => why::HELD.contains(kind),
@@ -103,9 +88,7 @@ impl Case {
 
     fn remark(&self) -> String {
         match self.decide() {
-            Decision::Refuse {
-                code: 13, remark, ..
-            } => remark,
+            Decision::Refuse { code: 13, remark, .. } => remark,
             other => panic!("{self:?}: {other:?}"),
         }
     }
@@ -134,10 +117,7 @@ fn asking_for_5_s() -> [(Kind, String); 5] {
             Kind::DelaySec => "5".to_owned(),
             Kind::DelayMs => "5000".to_owned(),
         };
-        (
-            kind,
-            format!("KEYS\x01k\x02{}\x01{value}\x02TAGS\x01t", kind.property()),
-        )
+        (kind, format!("KEYS\x01k\x02{}\x01{value}\x02TAGS\x01t", kind.property()))
     })
 }
 
@@ -155,10 +135,7 @@ fn batch(entries: &[&str]) -> Case {
     Case {
         code: 320,
         batch: "true",
-        body: entries
-            .iter()
-            .flat_map(|properties| entry(properties))
-            .collect(),
+        body: entries.iter().flat_map(|properties| entry(properties)).collect(),
         properties: b"WAIT\x01true".to_vec(),
         ..Case::default()
     }
@@ -170,20 +147,9 @@ fn every_kind_in_every_frame() {
         for code in CODES {
             for oneway in [false, true] {
                 for serialize in [SerializeType::Json, SerializeType::RocketMq] {
-                    for topic in [
-                        "T",
-                        "MQ_INST_1%T",
-                        "%RETRY%g",
-                        "%DLQ%g",
-                        "RMQ_SYS_TRACE_TOPIC",
-                    ] {
-                        let case = Case {
-                            code,
-                            oneway,
-                            serialize,
-                            topic,
-                            ..Case::with(&properties)
-                        };
+                    for topic in ["T", "MQ_INST_1%T", "%RETRY%g", "%DLQ%g", "RMQ_SYS_TRACE_TOPIC"] {
+                        let case =
+                            Case { code, oneway, serialize, topic, ..Case::with(&properties) };
                         let decision = case.decide();
                         if topic.starts_with("%") || topic.starts_with("RMQ") {
                             assert_eq!(decision, relayed("system_topic"), "{case:?}");
@@ -208,30 +174,15 @@ fn the_metrics_know_all_kinds() {
 
 #[test]
 fn what_asks_for_no_delay_is_untouched() {
-    for properties in [
-        "",
-        "KEYS\x01DELAY\x02",
-        "DELAY\x010",
-        "DELAY\x01-1\x02",
-        "DELAY\x01",
-    ] {
+    for properties in ["", "KEYS\x01DELAY\x02", "DELAY\x010", "DELAY\x01-1\x02", "DELAY\x01"] {
         for code in CODES {
             for topic in ["T", "%RETRY%g"] {
-                let case = Case {
-                    code,
-                    topic,
-                    master: code == 10,
-                    ..Case::with(properties)
-                };
+                let case = Case { code, topic, master: code == 10, ..Case::with(properties) };
                 assert_eq!(case.decide(), UNTOUCHED, "{case:?}");
             }
         }
     }
-    let other = Command::request(
-        36,
-        &[("delayLevel", "3"), ("i", "DELAY\x013")],
-        Bytes::new(),
-    );
+    let other = Command::request(36, &[("delayLevel", "3"), ("i", "DELAY\x013")], Bytes::new());
     assert_eq!(decide(&other, NOW, true, &Policy::default()), UNTOUCHED);
 }
 
@@ -246,10 +197,7 @@ fn a_time_that_has_come_is_relayed() {
         "TIMER_DELAY_MS\x010",
     ] {
         for serialize in [SerializeType::Json, SerializeType::RocketMq] {
-            let case = Case {
-                serialize,
-                ..Case::with(properties)
-            };
+            let case = Case { serialize, ..Case::with(properties) };
             assert_eq!(case.decide(), relayed("past"), "{case:?}");
         }
         assert_eq!(Case::oneway(properties).decide(), relayed("past"));
@@ -261,23 +209,12 @@ fn a_time_that_has_come_is_relayed() {
 
 #[test]
 fn a_delay_over_the_maximum() {
-    let policy = Policy {
-        max_delay_ms: 7_200_000,
-        ..Policy::default()
-    };
+    let policy = Policy { max_delay_ms: 7_200_000, ..Policy::default() };
     for (kind, within, over) in [
         ("TIMER_DELAY_SEC", "7198".to_owned(), "7202".to_owned()),
         ("TIMER_DELAY_MS", "7198000".to_owned(), "7202000".to_owned()),
-        (
-            "TIMER_DELIVER_MS",
-            (NOW + 7_198_000).to_string(),
-            (NOW + 7_202_000).to_string(),
-        ),
-        (
-            "__STARTDELIVERTIME",
-            (NOW + 7_198_000).to_string(),
-            (NOW + 7_202_000).to_string(),
-        ),
+        ("TIMER_DELIVER_MS", (NOW + 7_198_000).to_string(), (NOW + 7_202_000).to_string()),
+        ("__STARTDELIVERTIME", (NOW + 7_198_000).to_string(), (NOW + 7_202_000).to_string()),
     ] {
         let case = |value: &str| Case {
             policy: policy.clone(),
@@ -292,30 +229,16 @@ fn a_delay_over_the_maximum() {
                 "{kind}=\"{over}\" asks for a delay of 2h2s; the longest delay is 2h (--max-delay)"
             )
         );
-        let oneway = Case {
-            oneway: true,
-            ..case(&over)
-        };
-        assert_eq!(
-            refused(&oneway.decide()),
-            Some("over_max_delay"),
-            "else it came early"
-        );
+        let oneway = Case { oneway: true, ..case(&over) };
+        assert_eq!(refused(&oneway.decide()), Some("over_max_delay"), "else it came early");
     }
     let own_table = Case {
-        policy: Policy {
-            delay_levels_ms: vec![10_800_000],
-            ..policy
-        },
+        policy: Policy { delay_levels_ms: vec![10_800_000], ..policy },
         ..Case::with("DELAY\x0118")
     };
     let due_ms = NOW + 10_800_000;
     let kind = "DELAY";
-    assert_eq!(
-        own_table.decide(),
-        Decision::Hold { due_ms, kind },
-        "levels are not cut"
-    );
+    assert_eq!(own_table.decide(), Decision::Hold { due_ms, kind }, "levels are not cut");
 }
 
 #[test]
@@ -337,12 +260,7 @@ fn values_that_cannot_be_read() {
         (b"9223372036854775808", "over_max_delay"),
         (b"1000000000000000000000000000000", "over_max_delay"),
     ];
-    for kind in [
-        "__STARTDELIVERTIME",
-        "TIMER_DELIVER_MS",
-        "TIMER_DELAY_SEC",
-        "TIMER_DELAY_MS",
-    ] {
+    for kind in ["__STARTDELIVERTIME", "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS"] {
         for (value, why) in values {
             let properties = [kind.as_bytes(), b"\x01", value].concat();
             let case = Case::with(&properties);
@@ -354,14 +272,8 @@ fn values_that_cannot_be_read() {
             );
             let remark = case.remark();
             assert!(remark.starts_with(&format!("{kind}=\"")), "{remark}");
-            assert!(
-                remark.ends_with("the longest delay is 366d (--max-delay)"),
-                "{remark}"
-            );
-            assert!(
-                remark.len() < 300 && !remark.contains(char::is_control),
-                "{remark}"
-            );
+            assert!(remark.ends_with("the longest delay is 366d (--max-delay)"), "{remark}");
+            assert!(remark.len() < 300 && !remark.contains(char::is_control), "{remark}");
             let oneway = Case::oneway(&properties).decide();
             match why {
                 "unreadable" => assert_eq!(oneway, relayed("oneway_unreadable")),
@@ -372,16 +284,11 @@ fn values_that_cannot_be_read() {
     for kind in ["TIMER_DELAY_SEC", "TIMER_DELAY_MS"] {
         let properties = format!("{kind}\x01-1");
         assert!(Case::with(&properties).remark().contains("is negative"));
-        assert_eq!(
-            Case::oneway(&properties).decide(),
-            relayed("oneway_unreadable")
-        );
+        assert_eq!(Case::oneway(&properties).decide(), relayed("oneway_unreadable"));
     }
     // A binary header may hold what is no UTF-8.
-    let broken = Case {
-        serialize: SerializeType::RocketMq,
-        ..Case::with(b"TIMER_DELAY_MS\x0150\xff")
-    };
+    let broken =
+        Case { serialize: SerializeType::RocketMq, ..Case::with(b"TIMER_DELAY_MS\x0150\xff") };
     assert_eq!(refused(&broken.decide()), Some("unreadable"));
 }
 
@@ -418,19 +325,13 @@ fn seconds_are_refused_and_the_unit_is_named() {
         let remark = case.remark();
         assert!(remark.contains("is a time in seconds"), "{remark}");
         assert!(remark.contains("takes milliseconds since 1970"), "{remark}");
-        assert_eq!(
-            Case::oneway(&properties).decide(),
-            relayed("oneway_unreadable")
-        );
+        assert_eq!(Case::oneway(&properties).decide(), relayed("oneway_unreadable"));
     }
 }
 
 #[test]
 fn bad_delays_are_relayed_where_the_user_says_so() {
-    let policy = Policy {
-        bad_delay: BadDelay::Relay,
-        ..Policy::default()
-    };
+    let policy = Policy { bad_delay: BadDelay::Relay, ..Policy::default() };
     for properties in [
         "TIMER_DELAY_SEC\x0199999999",
         "TIMER_DELAY_MS\x01x",
@@ -439,32 +340,16 @@ fn bad_delays_are_relayed_where_the_user_says_so() {
         "__STARTDELIVERTIME\x0199999999999999999999",
     ] {
         for oneway in [false, true] {
-            let case = Case {
-                oneway,
-                policy: policy.clone(),
-                ..Case::with(properties)
-            };
+            let case = Case { oneway, policy: policy.clone(), ..Case::with(properties) };
             assert_eq!(case.decide(), relayed("bad_delay"), "{properties:?}");
         }
-        let in_batch = Case {
-            policy: policy.clone(),
-            ..batch(&["", properties])
-        };
+        let in_batch = Case { policy: policy.clone(), ..batch(&["", properties]) };
         assert_eq!(in_batch.decide(), relayed("bad_delay"));
     }
-    let ahead = Case {
-        policy: policy.clone(),
-        ..batch(&["TIMER_DELAY_MS\x01x", "TIMER_DELAY_MS\x0150"])
-    };
-    assert_eq!(
-        refused(&ahead.decide()),
-        Some("batch"),
-        "the second would come early"
-    );
-    let half = Case {
-        policy,
-        ..Case::with("TRAN_MSG\x01true\x02TIMER_DELAY_MS\x0150")
-    };
+    let ahead =
+        Case { policy: policy.clone(), ..batch(&["TIMER_DELAY_MS\x01x", "TIMER_DELAY_MS\x0150"]) };
+    assert_eq!(refused(&ahead.decide()), Some("batch"), "the second would come early");
+    let half = Case { policy, ..Case::with("TRAN_MSG\x01true\x02TIMER_DELAY_MS\x0150") };
     assert_eq!(refused(&half.decide()), Some("half"));
 }
 
@@ -472,21 +357,11 @@ fn bad_delays_are_relayed_where_the_user_says_so() {
 fn without_a_level_table_only_levels_are_relayed() {
     for (kind, properties) in asking_for_5_s() {
         let case = Case {
-            policy: Policy {
-                delay_levels_ms: Vec::new(),
-                ..Policy::default()
-            },
+            policy: Policy { delay_levels_ms: Vec::new(), ..Policy::default() },
             ..Case::with(&properties)
         };
-        let held = Decision::Hold {
-            due_ms: NOW + 5_000,
-            kind: kind.property(),
-        };
-        let expected = if kind == Kind::Level {
-            relayed("levels_off")
-        } else {
-            held
-        };
+        let held = Decision::Hold { due_ms: NOW + 5_000, kind: kind.property() };
+        let expected = if kind == Kind::Level { relayed("levels_off") } else { held };
         assert_eq!(case.decide(), expected);
     }
 }
@@ -494,24 +369,15 @@ fn without_a_level_table_only_levels_are_relayed() {
 #[test]
 fn requests_and_slaves_are_relayed() {
     for (_, properties) in asking_for_5_s() {
-        let slave = Case {
-            master: false,
-            ..Case::with(&properties)
-        };
+        let slave = Case { master: false, ..Case::with(&properties) };
         assert_eq!(slave.decide(), relayed("slave"));
-        for request in [
-            "REPLY_TO_CLIENT\x01c\x02",
-            "CORRELATION_ID\x01c\x02TTL\x013000\x02",
-        ] {
+        for request in ["REPLY_TO_CLIENT\x01c\x02", "CORRELATION_ID\x01c\x02TTL\x013000\x02"] {
             let case = Case::with(format!("{request}{properties}"));
             assert_eq!(case.decide(), relayed("request"));
         }
         for no_request in ["CORRELATION_ID\x01c\x02", "TTL\x013000\x02"] {
             let case = Case::with(format!("{no_request}{properties}"));
-            assert!(
-                matches!(case.decide(), Decision::Hold { .. }),
-                "{no_request:?}"
-            );
+            assert!(matches!(case.decide(), Decision::Hold { .. }), "{no_request:?}");
         }
     }
 }
@@ -523,18 +389,11 @@ fn half_messages_with_a_time_ahead_are_refused() {
             let case = Case::with(format!("TRAN_MSG\x01{mark}\x02{properties}"));
             assert_eq!(refused(&case.decide()), Some("half"));
             let remark = case.remark();
-            assert!(
-                remark.contains("transactional message with a delay"),
-                "{remark}"
-            );
+            assert!(remark.contains("transactional message with a delay"), "{remark}");
             assert!(remark.contains(kind.property()), "{remark}");
         }
         let oneway = Case::oneway(format!("TRAN_MSG\x01true\x02{properties}"));
-        assert_eq!(
-            refused(&oneway.decide()),
-            Some("half"),
-            "dropped, as it would come early"
-        );
+        assert_eq!(refused(&oneway.decide()), Some("half"), "dropped, as it would come early");
         let no_half = Case::with(format!("TRAN_MSG\x01false\x02{properties}"));
         assert!(matches!(no_half.decide(), Decision::Hold { .. }));
     }
@@ -544,50 +403,26 @@ fn half_messages_with_a_time_ahead_are_refused() {
 #[test]
 fn batches_with_a_time_ahead_are_refused_whole() {
     for (kind, properties) in asking_for_5_s() {
-        for entries in [
-            vec![&*properties, ""],
-            vec!["", &properties],
-            vec!["TAGS\x01a", &properties],
-        ] {
+        for entries in
+            [vec![&*properties, ""], vec!["", &properties], vec!["TAGS\x01a", &properties]]
+        {
             for code in CODES {
                 for serialize in [SerializeType::Json, SerializeType::RocketMq] {
                     for oneway in [false, true] {
-                        let case = Case {
-                            code,
-                            serialize,
-                            oneway,
-                            ..batch(&entries)
-                        };
+                        let case = Case { code, serialize, oneway, ..batch(&entries) };
                         assert_eq!(refused(&case.decide()), Some("batch"), "{case:?}");
                     }
                 }
             }
             let remark = batch(&entries).remark();
-            assert!(
-                remark.contains(&format!("({}=", kind.property())),
-                "{remark}"
-            );
+            assert!(remark.contains(&format!("({}=", kind.property())), "{remark}");
         }
-        let in_header = Case {
-            properties: properties.clone().into_bytes(),
-            ..batch(&["", ""])
-        };
+        let in_header = Case { properties: properties.clone().into_bytes(), ..batch(&["", ""]) };
         assert_eq!(refused(&in_header.decide()), Some("batch"));
-        let as_one = Case {
-            batch: "false",
-            ..batch(&[&properties])
-        };
-        assert_eq!(
-            as_one.decide(),
-            UNTOUCHED,
-            "the body of one message is its own affair"
-        );
+        let as_one = Case { batch: "false", ..batch(&[&properties]) };
+        assert_eq!(as_one.decide(), UNTOUCHED, "the body of one message is its own affair");
     }
-    for unreadable in [
-        "TIMER_DELAY_MS\x01x",
-        "DELAY\x01x",
-        "TIMER_DELAY_SEC\x0199999999999",
-    ] {
+    for unreadable in ["TIMER_DELAY_MS\x01x", "DELAY\x01x", "TIMER_DELAY_SEC\x0199999999999"] {
         assert_eq!(refused(&batch(&["", unreadable]).decide()), Some("batch"));
     }
 }
@@ -598,10 +433,7 @@ fn batches_without_a_delay_are_untouched() {
     assert_eq!(batch(&[]).decide(), UNTOUCHED);
     assert_eq!(batch(&["DELAY\x010"]).decide(), UNTOUCHED);
     let levels_off = Case {
-        policy: Policy {
-            delay_levels_ms: Vec::new(),
-            ..Policy::default()
-        },
+        policy: Policy { delay_levels_ms: Vec::new(), ..Policy::default() },
         ..batch(&["DELAY\x013"])
     };
     assert_eq!(levels_off.decide(), relayed("levels_off"));

@@ -1,10 +1,6 @@
 //! Due messages reach brokers that fail in every way, exactly as they were sent.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a failed step fails the test"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed step fails the test")]
 
 mod rig;
 mod round_trip;
@@ -125,10 +121,7 @@ async fn refused_forwards_are_counted_one_by_one() {
     rig.fall_due(fill(&rig.shelf, "a", COUNT));
     rig.shelf.until_completed(COUNT).await;
     let (forwards, [refused, busy]) = *forwards.lock().unwrap();
-    assert_eq!(
-        [rig.retries("refused"), rig.retries("busy")],
-        [refused, busy]
-    );
+    assert_eq!([rig.retries("refused"), rig.retries("busy")], [refused, busy]);
     assert_eq!(u64::try_from(forwards - COUNT).unwrap(), refused + busy);
     rig.assert_idle(1_000);
 }
@@ -162,10 +155,7 @@ async fn a_broker_that_is_refused_then_half_open_then_well_gets_everything() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lesser_guarantee_is_counted_and_not_repeated() {
     let broker = ScriptedPeer::start(|seen| {
-        let number: i32 = std::str::from_utf8(&seen.request.body)
-            .unwrap()
-            .parse()
-            .unwrap();
+        let number: i32 = std::str::from_utf8(&seen.request.body).unwrap().parse().unwrap();
         Act::Reply(Reply::code(10 + number % 3))
     })
     .await;
@@ -187,11 +177,7 @@ async fn dead_brokers_beside_a_healthy_one() {
     let hole = BlackHole::new();
     let mut gone = ScriptedPeer::broker().await;
     gone.stop().await;
-    let dead = [
-        ("mute", mute.address()),
-        ("hole", hole.address()),
-        ("gone", gone.address()),
-    ];
+    let dead = [("mute", mute.address()), ("hole", hole.address()), ("gone", gone.address())];
     let rig = Rig::start(&dead).await;
     rig.meet("healthy", healthy.address());
     let mut due = Vec::new();
@@ -224,19 +210,12 @@ async fn a_refused_topic_beside_others() {
         })
     })
     .await;
-    let pace = Pace {
-        park_after: Duration::from_millis(30),
-        ..pace()
-    };
+    let pace = Pace { park_after: Duration::from_millis(30), ..pace() };
     let name_server = ScriptedPeer::name_server("{}", "{}").await;
     let brokers = [("a", broker.address())];
     let rig = Rig::start_with(&brokers, &name_server, Arc::new(SystemClock::new()), pace);
-    let gone: Vec<_> = (0..20)
-        .map(|n| {
-            rig.shelf
-                .hold(&send_v2("Gone", n % 2, "", "x"), "a", past())
-        })
-        .collect();
+    let gone: Vec<_> =
+        (0..20).map(|n| rig.shelf.hold(&send_v2("Gone", n % 2, "", "x"), "a", past())).collect();
     rig.fall_due(gone.clone());
     rig.fall_due(fill(&rig.shelf, "a", 500));
     rig.shelf.until_completed(500).await;
@@ -278,10 +257,7 @@ async fn a_queue_that_is_gone() {
     let brokers = [("a", broker.address())];
     let clock = Arc::new(SystemClock::new());
     let rig = Rig::start_with(&brokers, &name_server, clock, pace());
-    let due = (0..80).map(|n| {
-        rig.shelf
-            .hold(&send(7 - n % 2, 0), "a", past() + i64::from(n) - 80)
-    });
+    let due = (0..80).map(|n| rig.shelf.hold(&send(7 - n % 2, 0), "a", past() + i64::from(n) - 80));
     rig.fall_due(due.collect());
     rig.shelf.until_completed(80).await;
     let mut stored = BTreeMap::new();
@@ -320,11 +296,7 @@ async fn a_clock_set_back_before_sending() {
         .map(|(due_ms, number)| rig.shelf.hold(&send(0, number), "a", due_ms));
     rig.fall_due(due.to_vec());
     rig.shelf.until_completed(1).await;
-    soon(
-        "the others to come back",
-        until(|| rig.retries("clock") == 2),
-    )
-    .await;
+    soon("the others to come back", until(|| rig.retries("clock") == 2)).await;
     assert_eq!(bodies(&broker.requests()), ["1"]);
     clock.advance(Duration::from_millis(499));
     rig.shelf.until_completed(2).await;
@@ -361,20 +333,13 @@ async fn a_record_that_cannot_be_read_is_set_aside() {
     let broker = ScriptedPeer::broker().await;
     let rig = Rig::start(&[("a", broker.address())]).await;
     let due = fill(&rig.shelf, "a", 100);
-    let damaged = ReadError::Damaged {
-        file: "log/7".into(),
-        offset: 4_096,
-        why: "crc",
-    };
+    let damaged = ReadError::Damaged { file: "log/7".into(), offset: 4_096, why: "crc" };
     rig.shelf.spoil(due[40], damaged);
     rig.fall_due(due.clone());
     rig.shelf.until_completed(99).await;
     soon("parking", until(|| rig.metrics.dispatch_parked.get() == 1)).await;
     let parked = rig.controls.parked().await;
-    assert_eq!(
-        (parked[0].due, parked[0].why),
-        (due[40], Parked::Unreadable)
-    );
+    assert_eq!((parked[0].due, parked[0].why), (due[40], Parked::Unreadable));
     assert!(!rig.shelf.completed().contains(&due[40]));
     assert_eq!(rig.metrics.dispatch_overdue.get(), 1);
 }
@@ -387,9 +352,7 @@ async fn a_panic_ends_dispatch_with_an_error() {
     rig.shelf.on_read(|| panic!("out of memory"));
     rig.fall_due(fill(&rig.shelf, "a", 1));
     let outcome = soon("the end", rig.task).await.unwrap();
-    let Err(DispatchError::Panicked(words)) = outcome else {
-        panic!("{outcome:?}")
-    };
+    let Err(DispatchError::Panicked(words)) = outcome else { panic!("{outcome:?}") };
     assert_eq!(words, "out of memory");
 }
 
@@ -398,10 +361,7 @@ async fn a_store_that_ends_ends_dispatch() {
     let rig = Rig::start(&[]).await;
     drop(rig.due);
     let outcome = soon("the end", rig.task).await.unwrap();
-    assert!(
-        matches!(outcome, Err(DispatchError::StoreGone)),
-        "{outcome:?}"
-    );
+    assert!(matches!(outcome, Err(DispatchError::StoreGone)), "{outcome:?}");
 }
 
 /// What is under way when the process stops is answered and completed; nothing new starts.

@@ -16,23 +16,11 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("intercept", &["remoting", "store"]),
     ("namesrv", &["remoting", "upstream"]),
     ("dispatch", &["remoting", "store", "upstream"]),
-    (
-        "session",
-        &["remoting", "store", "intercept", "namesrv", "upstream"],
-    ),
+    ("session", &["remoting", "store", "intercept", "namesrv", "upstream"]),
     ("admin", &["store", "dispatch"]),
     (
         "app",
-        &[
-            "remoting",
-            "store",
-            "upstream",
-            "intercept",
-            "namesrv",
-            "dispatch",
-            "session",
-            "admin",
-        ],
+        &["remoting", "store", "upstream", "intercept", "namesrv", "dispatch", "session", "admin"],
     ),
     ("cli", &["app"]),
 ];
@@ -58,9 +46,7 @@ impl Source {
 
     /// The code without comments and the documentation.
     fn statements(&self) -> impl Iterator<Item = &str> {
-        self.code()
-            .lines()
-            .filter(|line| !line.trim_start().starts_with("//"))
+        self.code().lines().filter(|line| !line.trim_start().starts_with("//"))
     }
 
     /// First part of the path: the module.
@@ -93,11 +79,7 @@ fn sources(dir: &str) -> Vec<Source> {
             if path.is_dir() {
                 dirs.push(path);
             } else if path.extension().is_some_and(|ext| ext == "rs") {
-                let name = path
-                    .strip_prefix(&top)
-                    .unwrap()
-                    .to_string_lossy()
-                    .replace('\\', "/");
+                let name = path.strip_prefix(&top).unwrap().to_string_lossy().replace('\\', "/");
                 let text = fs::read_to_string(&path).unwrap();
                 found.push(Source { name, text });
             }
@@ -116,14 +98,9 @@ fn imports(line: &str) -> Vec<&str> {
     let mut names = Vec::new();
     for (at, prefix) in line.match_indices("crate::") {
         let rest = &line[at + prefix.len()..];
-        let list = rest
-            .strip_prefix('{')
-            .map_or(rest, |list| list.split('}').next().unwrap_or(list));
-        let parts = if rest.starts_with('{') {
-            list.split(',')
-        } else {
-            rest.split('\0')
-        };
+        let list =
+            rest.strip_prefix('{').map_or(rest, |list| list.split('}').next().unwrap_or(list));
+        let parts = if rest.starts_with('{') { list.split(',') } else { rest.split('\0') };
         for part in parts {
             let part = part.trim();
             let end = part.find(|c: char| !c.is_ascii_lowercase() && c != '_');
@@ -141,19 +118,13 @@ fn imports_point_down() {
         if source.is_test() || module == "lib" || module == "main" {
             continue;
         }
-        let row = MAY_IMPORT
-            .iter()
-            .find(|(names, _)| names.split(' ').any(|n| n == module));
+        let row = MAY_IMPORT.iter().find(|(names, _)| names.split(' ').any(|n| n == module));
         let Some((names, below)) = row else {
             complaints.push(format!("{}: module without a rank", source.name));
             continue;
         };
         let shared = |name: &str| SHARED.split(' ').any(|n| n == name);
-        for name in source
-            .statements()
-            .flat_map(imports)
-            .filter(|name| !name.is_empty())
-        {
+        for name in source.statements().flat_map(imports).filter(|name| !name.is_empty()) {
             let allowed = name == module
                 || below.contains(&name)
                 || (shared(name) && !EXCEPT.contains(&(module, name)));
@@ -187,10 +158,7 @@ fn files_are_introduced_and_short() {
         }
     }
     let tidy = read("tests/suite/tidy.rs").lines().count();
-    assert!(
-        tidy <= 300,
-        "this file has {tidy} lines: it tests form and no more"
-    );
+    assert!(tidy <= 300, "this file has {tidy} lines: it tests form and no more");
     assert_none(&complaints);
 }
 
@@ -200,11 +168,7 @@ fn every_file_is_a_module_of_its_parent() {
     for source in sources("src") {
         let module = source.name.trim_end_matches(".rs").trim_end_matches("/mod");
         let (dir, module) = module.rsplit_once('/').unwrap_or(("", module));
-        let parents = [
-            format!("{dir}/mod.rs"),
-            format!("{dir}.rs"),
-            "lib.rs".to_owned(),
-        ];
+        let parents = [format!("{dir}/mod.rs"), format!("{dir}.rs"), "lib.rs".to_owned()];
         let declared = parents.iter().any(|parent| {
             let text = fs::read_to_string(root().join("src").join(parent.trim_start_matches('/')));
             text.is_ok_and(|text| text.contains(&format!("mod {module};")))
@@ -242,12 +206,7 @@ fn texts_stand_on_their_own() {
         .chain(sources("tests"))
         .map(|source| (source.name, source.text))
         .collect();
-    for name in [
-        "README.md",
-        "CHANGELOG.md",
-        "docs/HACKING.md",
-        "docs/OPERATING.md",
-    ] {
+    for name in ["README.md", "CHANGELOG.md", "docs/HACKING.md", "docs/OPERATING.md"] {
         texts.push((name.to_owned(), read(name)));
     }
     let mut complaints = Vec::new();

@@ -28,10 +28,7 @@ impl<S: Source> Dispatcher<S> {
             broker.under_way = broker.under_way.saturating_sub(1);
         }
         match fate {
-            Fate::Judged {
-                judgement,
-                handed_ms,
-            } => {
+            Fate::Judged { judgement, handed_ms } => {
                 let late_ms = handed_ms.saturating_sub(job.tried.due.due_ms);
                 self.judged(broker, job, judgement, late_ms, now);
             }
@@ -91,9 +88,7 @@ impl<S: Source> Dispatcher<S> {
         let metrics = &self.parts.metrics;
         metrics.dispatch_delivered.inc();
         metrics.dispatch_overdue.dec();
-        metrics
-            .dispatch_lateness_seconds
-            .observe(late_ms as f64 / 1_000.0);
+        metrics.dispatch_lateness_seconds.observe(late_ms as f64 / 1_000.0);
         if let Some(code) = lesser {
             let why = Why { why: code };
             metrics.dispatch_stored_less.get_or_create(&why).inc();
@@ -139,11 +134,8 @@ impl<S: Source> Dispatcher<S> {
         let Some(slot) = self.lanes.get_mut(&back.due.lane) else {
             return;
         };
-        let refusing = slot.refusing.get_or_insert(Refusing {
-            since: now,
-            refusals: 0,
-            parked: false,
-        });
+        let refusing =
+            slot.refusing.get_or_insert(Refusing { since: now, refusals: 0, parked: false });
         refusing.refusals += 1;
         let parked = slot.lane.refused(back, code, now, &self.parts.pace);
         if refusing.refusals == 1 || (parked && !refusing.parked) {
@@ -222,10 +214,7 @@ impl<S: Source> Dispatcher<S> {
     }
 
     fn broker_answered(&mut self, index: usize, now: Duration) {
-        let was_gone = self
-            .brokers
-            .get_mut(index)
-            .is_some_and(|broker| broker.answered(now));
+        let was_gone = self.brokers.get_mut(index).is_some_and(|broker| broker.answered(now));
         if was_gone {
             self.hurry(Some(index));
         }
@@ -233,11 +222,7 @@ impl<S: Source> Dispatcher<S> {
 
     fn retry_counted(&self, why: &'static str) {
         let why = Why { why };
-        self.parts
-            .metrics
-            .dispatch_retries
-            .get_or_create(&why)
-            .inc();
+        self.parts.metrics.dispatch_retries.get_or_create(&why).inc();
     }
 
     fn with(&mut self, id: LaneId, change: impl FnOnce(&mut Slot)) {
@@ -255,10 +240,7 @@ async fn write_queues(nameservers: &NameServers, key: &LaneKey) -> Result<i32, S
     let answer = nameservers.request(ask).await;
     let answer = answer.map_err(|err| err.to_string())?;
     if answer.header.code != response::SUCCESS {
-        return Err(format!(
-            "the name server answers code {}",
-            answer.header.code
-        ));
+        return Err(format!("the name server answers code {}", answer.header.code));
     }
     let queues = route::queues(&answer.body).map_err(|err| err.to_string())?;
     let here = queues.iter().find(|queues| queues.broker == key.broker);

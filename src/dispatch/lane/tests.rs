@@ -13,12 +13,7 @@ fn pace() -> Pace {
 }
 
 fn due(due_ms: EpochMs, lsn: u64) -> Due {
-    Due {
-        due_ms,
-        lsn: Lsn(lsn),
-        len: 100,
-        lane: LaneId(1),
-    }
+    Due { due_ms, lsn: Lsn(lsn), len: 100, lane: LaneId(1) }
 }
 
 fn lane_of(count: u64) -> Lane {
@@ -101,9 +96,9 @@ fn the_window_grows_on_success_and_halves_once_per_busy_spell() {
 fn the_pause_doubles_to_its_limit_and_starts_anew_after_an_answer() {
     let mut lane = lane_of(3);
     let mut now = S;
-    for wait_ms in [
-        10, 20, 40, 80, 160, 320, 640, 1_280, 2_560, 5_120, 10_240, 20_480, 30_000, 30_000,
-    ] {
+    for wait_ms in
+        [10, 20, 40, 80, 160, 320, 640, 1_280, 2_560, 5_120, 10_240, 20_480, 30_000, 30_000]
+    {
         let one = lane.start(now, 100).unwrap();
         lane.failed(one, false, now, &pace(), 1.0);
         let until = now + Duration::from_millis(wait_ms);
@@ -116,10 +111,7 @@ fn the_pause_doubles_to_its_limit_and_starts_anew_after_an_answer() {
     assert!(!lane.refused(one, 13, now, &pace()));
     let one = lane.start(now, 100).unwrap();
     lane.failed(one, false, now, &pace(), 0.0);
-    assert_eq!(
-        lane.wake(now, 100),
-        Some(now + Duration::from_micros(7_500))
-    );
+    assert_eq!(lane.wake(now, 100), Some(now + Duration::from_micros(7_500)));
 }
 
 #[test]
@@ -243,11 +235,7 @@ struct Model {
 
 impl Model {
     fn new() -> Self {
-        let pace = Pace {
-            window: (4, 8),
-            park_after: 20 * S,
-            ..pace()
-        };
+        let pace = Pace { window: (4, 8), park_after: 20 * S, ..pace() };
         Self {
             lane: Lane::new(&pace),
             pace,
@@ -314,11 +302,7 @@ impl Model {
             }
             _ => self.lane.untried(one, self.now),
         }
-        let place = if was_slow {
-            &mut self.slow
-        } else {
-            &mut self.fresh
-        };
+        let place = if was_slow { &mut self.slow } else { &mut self.fresh };
         place.insert(due);
     }
 

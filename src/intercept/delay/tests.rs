@@ -10,9 +10,7 @@ fn ask(properties: &[u8]) -> Ask<'_> {
 fn due(kind: Kind, value: &str) -> Result<Option<EpochMs>, Fault> {
     let text = format!("A\x01b\x02{}\x01{value}\x02", kind.property());
     match Ask::of(Properties::new(text.as_bytes()), NOW, &Policy::default()) {
-        Ask::Later {
-            kind: read, due_ms, ..
-        } => {
+        Ask::Later { kind: read, due_ms, .. } => {
             assert_eq!(read, kind);
             Ok(Some(due_ms))
         }
@@ -35,13 +33,7 @@ fn each_kind_in_its_unit() {
 #[test]
 fn past_zero_and_negative() {
     for kind in [Kind::StartDeliverTime, Kind::DeliverMs] {
-        for value in [
-            "1800000000000",
-            "1799999999999",
-            "0",
-            "-1",
-            "-9223372036854775808",
-        ] {
+        for value in ["1800000000000", "1799999999999", "0", "-1", "-9223372036854775808"] {
             assert_eq!(due(kind, value), Ok(None), "{value}");
         }
         assert_eq!(due(kind, "1800000000003"), Ok(Some(NOW + 3)));
@@ -58,10 +50,7 @@ fn past_zero_and_negative() {
 
 #[test]
 fn levels_above_the_table_take_its_last() {
-    let policy = Policy {
-        delay_levels_ms: vec![1_000, 0, 7_000],
-        ..Policy::default()
-    };
+    let policy = Policy { delay_levels_ms: vec![1_000, 0, 7_000], ..Policy::default() };
     let at = |value: &'static str| {
         let text = format!("DELAY\x01{value}");
         match Ask::of(Properties::new(text.as_bytes()), NOW, &policy) {
@@ -81,33 +70,19 @@ fn levels_above_the_table_take_its_last() {
 
 #[test]
 fn without_a_table_levels_are_the_brokers() {
-    let policy = Policy {
-        delay_levels_ms: Vec::new(),
-        ..Policy::default()
-    };
+    let policy = Policy { delay_levels_ms: Vec::new(), ..Policy::default() };
     let ask = |text: &'static str| Ask::of(Properties::new(text.as_bytes()), NOW, &policy);
     assert_eq!(ask("DELAY\x013\x02TIMER_DELAY_MS\x0150"), Ask::BrokerLevel);
     assert_eq!(ask("DELAY\x010"), Ask::Nothing);
     assert_eq!(
         ask("DELAY\x010\x02TIMER_DELAY_MS\x0150"),
-        Ask::Later {
-            kind: Kind::DelayMs,
-            value: b"50",
-            due_ms: NOW + 50
-        }
+        Ask::Later { kind: Kind::DelayMs, value: b"50", due_ms: NOW + 50 }
     );
 }
 
 #[test]
 fn a_level_that_is_no_int_is_the_brokers_to_refuse() {
-    for value in [
-        "x",
-        "2147483648",
-        "-2147483649",
-        "1.0",
-        " 1",
-        "99999999999999999999",
-    ] {
+    for value in ["x", "2147483648", "-2147483649", "1.0", " 1", "99999999999999999999"] {
         let text = format!("DELAY\x01{value}\x02__STARTDELIVERTIME\x011800000000001");
         let ask = Ask::of(Properties::new(text.as_bytes()), NOW, &Policy::default());
         assert_eq!(ask, Ask::BadLevel(value.as_bytes()));
@@ -124,10 +99,7 @@ fn the_limit_is_kept_to_the_millisecond_across_32_bits() {
         31_622_400_000,
         316_224_000_000,
     ] {
-        let policy = Policy {
-            max_delay_ms: max,
-            ..Policy::default()
-        };
+        let policy = Policy { max_delay_ms: max, ..Policy::default() };
         for delay in [max - 1, max, max + 1] {
             for (kind, value) in [
                 (Kind::DelayMs, delay),
@@ -139,17 +111,9 @@ fn the_limit_is_kept_to_the_millisecond_across_32_bits() {
                 let (value, due_ms) = (value.to_string(), NOW + delay);
                 let value = value.as_bytes();
                 let expected = if delay <= max {
-                    Ask::Later {
-                        kind,
-                        value,
-                        due_ms,
-                    }
+                    Ask::Later { kind, value, due_ms }
                 } else {
-                    Ask::Bad {
-                        kind,
-                        value,
-                        fault: Fault::TooLong(Some(i128::from(delay))),
-                    }
+                    Ask::Bad { kind, value, fault: Fault::TooLong(Some(i128::from(delay))) }
                 };
                 assert_eq!(ask, expected, "{max} {delay}");
             }
@@ -219,11 +183,7 @@ fn every_value_that_java_would_not_read_is_a_fault() {
         assert_eq!(due(kind, ""), Ok(None), "an empty value is no property");
         let text = [kind.property().as_bytes(), b"\x0150\xff"].concat();
         let fault = Fault::NotANumber;
-        let expected = Ask::Bad {
-            kind,
-            value: b"50\xff",
-            fault,
-        };
+        let expected = Ask::Bad { kind, value: b"50\xff", fault };
         assert_eq!(ask(&text), expected);
     }
     for value in ["+5000", "\u{ff15}\u{ff10}\u{ff10}\u{ff10}", "00005000"] {
@@ -249,13 +209,7 @@ fn of_several_delays_the_first_kind_counts_in_any_order() {
         }
     }
     let zero_level = ask(b"DELAY\x010\x02TIMER_DELIVER_MS\x011800000000009");
-    assert!(matches!(
-        zero_level,
-        Ask::Later {
-            kind: Kind::DeliverMs,
-            ..
-        }
-    ));
+    assert!(matches!(zero_level, Ask::Later { kind: Kind::DeliverMs, .. }));
 }
 
 #[test]
@@ -288,10 +242,7 @@ fn excerpts_are_short_and_on_one_line() {
     let excerpt = |bytes: &[u8]| Excerpt(bytes).to_string();
     assert_eq!(excerpt(b"5e3"), r#""5e3""#);
     assert_eq!(excerpt(b""), r#""""#);
-    assert_eq!(
-        excerpt("a\n\"\0\u{4e2d}".as_bytes()),
-        "\"a\\n\\\"\\0\u{4e2d}\""
-    );
+    assert_eq!(excerpt("a\n\"\0\u{4e2d}".as_bytes()), "\"a\\n\\\"\\0\u{4e2d}\"");
     assert_eq!(excerpt(b"5\xff\xfe!"), r#""5\xff\xfe!""#);
     let long = excerpt(&[b'7'; 65_536]);
     assert_eq!(long, format!("\"{}...\"", "7".repeat(61)));

@@ -48,9 +48,7 @@ async fn running(rig: &Rig) -> (TcpStream, TcpStream) {
 #[tokio::test]
 async fn a_broker_that_is_down_looks_down() {
     let rig = Rig::new().await;
-    let Rig {
-        broker, address, ..
-    } = rig;
+    let Rig { broker, address, .. } = rig;
     drop(broker);
     let mut client = TcpStream::connect(address).await.unwrap();
     // Even a delayed send, which would not need the broker now.
@@ -99,11 +97,7 @@ async fn the_vip_listener_prefers_the_vip_port() {
     let address = listener.local_addr().unwrap();
     let (target, seen) = watch::channel(Some(main.local_addr().unwrap().to_string()));
     let door = Door {
-        broker: BrokerId {
-            cluster: "c".into(),
-            name: "b".into(),
-            id: 0,
-        },
+        broker: BrokerId { cluster: "c".into(), name: "b".into(), id: 0 },
         host: None,
         port: 20_000,
         vip: true,

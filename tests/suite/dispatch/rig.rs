@@ -12,8 +12,8 @@ use rocketmq_timer_proxy::remoting::route::BrokerId;
 use rocketmq_timer_proxy::shutdown::{Stop, stop};
 use rocketmq_timer_proxy::store::Due;
 use rocketmq_timer_proxy::upstream::cluster::Cluster;
-use rocketmq_timer_proxy::upstream::nameservers::NameServers;
-use rocketmq_timer_proxy::upstream::pool::Pool;
+use rocketmq_timer_proxy::upstream::nameservers::{NameServerSettings, NameServers};
+use rocketmq_timer_proxy::upstream::pool::{Pool, PoolSettings};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -33,11 +33,7 @@ pub(super) struct Rig {
 /// Short waits, so that tests do not wait; the shape of the numbers stays.
 pub(super) fn pace() -> Pace {
     let ms = Duration::from_millis;
-    Pace {
-        pause: (ms(2), ms(50)),
-        slow: (ms(5), ms(20)),
-        ..Pace::new(Duration::from_secs(900))
-    }
+    Pace { pause: (ms(2), ms(50)), slow: (ms(5), ms(20)), ..Pace::new(Duration::from_secs(900)) }
 }
 
 impl Rig {
@@ -55,13 +51,17 @@ impl Rig {
         let (shelf, metrics) = (Shelf::default(), Metrics::new());
         let (due, incoming) = mpsc::unbounded_channel();
         let (stop, stopping) = stop();
-        let cluster = Cluster::default();
+        let cluster = Cluster::fixed(BTreeMap::new());
         let (dispatcher, controls) = Dispatcher::new(Parts {
             source: shelf.clone(),
             due: incoming,
             cluster: cluster.clone(),
-            pool: Pool::default(),
-            nameservers: NameServers(name_server.address()),
+            pool: Pool::new(PoolSettings::brokers(), metrics.clone()),
+            nameservers: NameServers::new(
+                &[name_server.address()],
+                NameServerSettings::default(),
+                metrics.clone(),
+            ),
             clock,
             metrics: metrics.clone(),
             stopping,
@@ -104,10 +104,6 @@ impl Rig {
 }
 
 fn master(name: &str, address: String) -> (BrokerId, String) {
-    let id = BrokerId {
-        cluster: "c".to_owned(),
-        name: name.to_owned(),
-        id: 0,
-    };
+    let id = BrokerId { cluster: "c".to_owned(), name: name.to_owned(), id: 0 };
     (id, address)
 }

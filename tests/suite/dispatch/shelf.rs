@@ -37,12 +37,7 @@ impl Shelf {
         let len = u32::try_from(hold.body.len() + hold.header.len()).unwrap();
         let id = TimerId(lsn);
         held.insert(lsn, Ok(Held { id, hold }));
-        Due {
-            due_ms,
-            lsn: Lsn(lsn),
-            len,
-            lane: LaneId(u32::try_from(lane).unwrap()),
-        }
+        Due { due_ms, lsn: Lsn(lsn), len, lane: LaneId(u32::try_from(lane).unwrap()) }
     }
 
     pub(super) fn spoil(&self, due: Due, err: ReadError) {
