@@ -1,7 +1,7 @@
 //! What it costs to look at traffic: the scan of a plain send, a parse, a property, a route.
 //!
-//! `cargo bench --bench codec`. The bar: taking a plain 1 KiB send off a buffer and scanning it stays
-//! under 1 us.
+//! `cargo bench --bench codec`. The bar: taking a plain 1 KiB send off a buffer and scanning it
+//! stays under 1 us.
 
 #![expect(missing_docs, reason = "criterion's macros write public functions")]
 #![expect(clippy::expect_used, reason = "what is decoded here was encoded here")]

@@ -1,8 +1,8 @@
 //! A frame's meaning: header and body; and the requests and answers that we make ourselves.
 //!
 //! Called by sessions, the name-server facade and upstream connections. Never used on what is
-//! relayed. Decoding, setting an opaque and encoding keeps all ext fields and the body; members of a
-//! JSON header that no release defines do not survive it.
+//! relayed. Decoding, setting an opaque and encoding keeps all ext fields and the body; members of
+//! a JSON header that no release defines do not survive it.
 
 use bytes::Bytes;
 
@@ -73,8 +73,9 @@ impl Command {
 
     /// The whole frame.
     ///
-    /// Written in the binary form where a JSON header would outgrow the limits of a frame: that form
-    /// never grows, so what came in a frame always fits into one again.
+    /// Written in the binary form where a JSON header would outgrow the limits of a frame: that
+    /// form never grows, so what came in a frame fits into one again. Empty if the body alone is
+    /// over the limits.
     pub fn encode(&self) -> Bytes {
         let frame = match self.encode_as(self.serialize) {
             Err(TooLarge) if self.serialize == SerializeType::Json => {

@@ -128,8 +128,8 @@ impl Prefix {
 /// What the first bytes of a connection look like when they are not ours: "an HTTP/1 request", "an
 /// HTTP/2 preface (a gRPC client?)", "a TLS handshake", "a PROXY protocol header".
 ///
-/// Four bytes are enough, which is when [`Prefix::parse`] refuses them; every start known here would
-/// be a length over [`MAX_LENGTH`], so no frame is ever taken for something else.
+/// Four bytes are enough, which is when [`Prefix::parse`] refuses them; every start known here
+/// would be a length over [`MAX_LENGTH`], so no frame is ever taken for something else.
 pub fn foreign_protocol(first: &[u8]) -> Option<&'static str> {
     if first.starts_with(&[TLS_HANDSHAKE]) {
         return Some("a TLS handshake");

@@ -132,10 +132,15 @@ struct ExtCollector {
 }
 
 impl ExtCollector {
-    /// Fields up to which a search beats hashing. A send has 14.
+    /// Enough for a send.
+    const USUAL: usize = 16;
+    /// Fields up to which a search beats hashing.
     const FEW: usize = 32;
 
     fn set(&mut self, key: Bytes, value: Bytes) {
+        if self.fields.is_empty() {
+            self.fields.reserve(Self::USUAL);
+        }
         if self.fields.len() < Self::FEW {
             match self.fields.iter_mut().find(|(k, _)| *k == key) {
                 Some((_, old)) => *old = value,

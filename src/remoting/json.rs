@@ -111,14 +111,12 @@ impl<'a> Reader<'a> {
 
     /// Reads a `null` if one stands next.
     pub fn null(&mut self) -> bool {
-        let before = self.at;
         self.blank();
-        if self.word() == b"null" {
+        let is_null = self.peek() == Some(b'n') && self.word() == b"null";
+        if is_null {
             self.at += b"null".len();
-            return true;
         }
-        self.at = before;
-        false
+        is_null
     }
 
     /// Reads a value as text: of `null` nothing, of an object or array the text it is written as.
@@ -322,10 +320,10 @@ fn is_bare_key(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'-') || byte >= 0x80
 }
 
-/// A decimal number; leading zeros are taken, as by fastjson.
+/// A decimal number; a plus and leading zeros are taken, as by fastjson.
 fn is_number(word: &[u8]) -> bool {
     let digits = |bytes: &[u8]| !bytes.is_empty() && bytes.iter().all(u8::is_ascii_digit);
-    let unsigned = word.strip_prefix(b"-").unwrap_or(word);
+    let unsigned = unsigned_part(word);
     let (mantissa, exponent) = match memchr::memchr2(b'e', b'E', unsigned) {
         Some(at) => (unsigned.get(..at), unsigned.get(at + 1..)),
         None => (Some(unsigned), None),
@@ -337,10 +335,14 @@ fn is_number(word: &[u8]) -> bool {
     };
     whole.is_some_and(digits)
         && fraction.is_none_or(digits)
-        && exponent.is_none_or(|e| {
-            let signed = e.strip_prefix(b"+").or_else(|| e.strip_prefix(b"-"));
-            digits(signed.unwrap_or(e))
-        })
+        && exponent.is_none_or(|exponent| digits(unsigned_part(exponent)))
+}
+
+fn unsigned_part(number: &[u8]) -> &[u8] {
+    match number {
+        [b'+' | b'-', digits @ ..] => digits,
+        digits => digits,
+    }
 }
 
 // === escapes ===
@@ -416,11 +418,9 @@ fn push_char(code: u32, out: &mut Vec<u8>) {
 /// are no UTF-8 become U+FFFD, which is what a Java peer would have read.
 pub fn write_string(bytes: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
-    for chunk in bytes.utf8_chunks() {
-        write_escaped(chunk.valid(), out);
-        if !chunk.invalid().is_empty() {
-            out.extend_from_slice("\u{fffd}".as_bytes());
-        }
+    match std::str::from_utf8(bytes) {
+        Ok(text) => write_escaped(text, out),
+        Err(_) => write_escaped(&String::from_utf8_lossy(bytes), out),
     }
     out.push(b'"');
 }
@@ -455,16 +455,27 @@ fn write_escaped(text: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(rest.as_bytes());
 }
 
+/// First bytes of characters that are not written as themselves, and of some others: 0xc2 leads the
+/// C1 controls, 0xe2 the two line separators.
+const MAY_BE_SPECIAL: [bool; 256] = {
+    let mut special = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        special[byte] = matches!(byte, 0..=0x1f | 0x22 | 0x5c | 0x7f | 0xc2 | 0xe2);
+        byte += 1;
+    }
+    special
+};
+
 /// The first character that is not written as itself.
 fn next_special(text: &str) -> Option<(usize, char)> {
     let bytes = text.as_bytes();
     let mut from = 0;
     loop {
-        // 0xc2 leads the C1 controls, 0xe2 the two line separators.
         let step = bytes
             .get(from..)?
             .iter()
-            .position(|byte| matches!(byte, 0..=0x1f | b'"' | b'\\' | 0x7f | 0xc2 | 0xe2))?;
+            .position(|byte| MAY_BE_SPECIAL[usize::from(*byte)])?;
         let at = from + step;
         let character = text.get(at..)?.chars().next()?;
         match character {

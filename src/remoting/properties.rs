@@ -48,11 +48,18 @@ impl<'a> Properties<'a> {
 
     /// The value of `name`; of a name that stands twice, the last, as the broker reads it.
     pub fn get(&self, name: &str) -> Option<&'a [u8]> {
-        self.0
-            .rsplit(|byte| *byte == PROPERTY_END)
-            .filter_map(entry)
-            .find(|(n, _)| *n == name.as_bytes())
-            .map(|(_, value)| value)
+        let mut rest = self.0;
+        loop {
+            let start = memchr::memrchr(PROPERTY_END, rest).map_or(0, |at| at + 1);
+            let value = rest
+                .get(start..)
+                .and_then(|part| part.strip_prefix(name.as_bytes()))
+                .and_then(|part| part.strip_prefix(&[NAME_END]));
+            if let Some(value) = value.filter(|value| !name.is_empty() && !value.is_empty()) {
+                return Some(value);
+            }
+            rest = rest.get(..start.checked_sub(1)?)?;
+        }
     }
 
     /// All entries that a broker would see, in order, duplicates included.

@@ -23,6 +23,8 @@ const ENDINGS: [&[u8]; 5] = [
     b"AY_MS",    // TIMER_DELAY_MS
 ];
 
+static JSON_CODE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("code"));
+static JSON_BATCH: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("batch"));
 /// Code 320 (SEND_BATCH_MESSAGE) as a binary header starts with it.
 const BATCH_CODE: [u8; 2] = 320u16.to_be_bytes();
 /// Keys of the batch field in a binary header, each with its length and that of `true`.
@@ -45,7 +47,7 @@ pub fn may_ask_for_delay(serialize: SerializeType, header: &[u8]) -> bool {
 /// would stand in the body.
 pub fn may_be_batch(serialize: SerializeType, header: &[u8]) -> bool {
     match serialize {
-        SerializeType::Json => has_a_batch_value(header) || hides_a_word(header),
+        SerializeType::Json => is_json_batch(header) || hides_a_word(header),
         SerializeType::RocketMq => {
             header.starts_with(&BATCH_CODE)
                 || BINARY_BATCH.iter().any(|key| {
@@ -61,8 +63,8 @@ pub fn body_names_a_delay(body: &[u8]) -> bool {
     names_a_delay(body, false)
 }
 
-/// Whether the name of a delay property stands in `bytes`, with the byte behind it that ends a name;
-/// in JSON that byte may be written as an escape.
+/// Whether the name of a delay property stands in `bytes`, with the byte behind it that ends a
+/// name; in JSON that byte may be written as an escape.
 fn names_a_delay(bytes: &[u8], json: bool) -> bool {
     STEM.find_iter(bytes).any(|at| {
         let rest = after(bytes, at + STEM.needle().len());
@@ -73,21 +75,53 @@ fn names_a_delay(bytes: &[u8], json: bool) -> bool {
     })
 }
 
-/// Whether a member of a JSON object may be 320 or true. Looks at values only, so that `true` in a
-/// property (`WAIT`) does not make every send a maybe.
-fn has_a_batch_value(json: &[u8]) -> bool {
-    memchr::memchr_iter(b':', json).any(|colon| {
-        let value = after(json, colon + 1);
-        let blanks = value.iter().position(|byte| !is_blank(*byte));
-        let value = after(value, blanks.unwrap_or(value.len()));
-        let bare = match value {
-            [b'"' | b'\'', bare @ ..] => bare,
-            // A comment, which fastjson steps over.
-            [b'/', ..] => return true,
-            bare => bare,
-        };
-        starts_with_true(bare) || is_320(bare)
-    })
+/// Whether the code of a JSON header may be 320, or its batch field true. Looks at these keys only,
+/// so that `true` in a property (`WAIT`) does not make every send a maybe.
+fn is_json_batch(json: &[u8]) -> bool {
+    let is_value = |key_end: usize, is: fn(&[u8]) -> bool| match value_of(after(json, key_end)) {
+        Value::Is(value) => is(value),
+        Value::No => false,
+        Value::Maybe => true,
+    };
+    JSON_CODE
+        .find_iter(json)
+        .any(|at| is_value(at + JSON_CODE.needle().len(), is_320))
+        || memchr::memchr_iter(b'm', json).any(|at| is_value(at + 1, starts_with_true))
+        || JSON_BATCH
+            .find_iter(json)
+            .any(|at| is_value(at + JSON_BATCH.needle().len(), starts_with_true))
+}
+
+/// What may follow the name of a key.
+enum Value<'a> {
+    /// Its value, without an opening quote.
+    Is(&'a [u8]),
+    /// It was no key.
+    No,
+    /// A comment, which fastjson steps over.
+    Maybe,
+}
+
+fn value_of(after_key: &[u8]) -> Value<'_> {
+    let after_key = match after_key {
+        [b'"' | b'\'', rest @ ..] => rest,
+        bare => bare,
+    };
+    let value = match skip_blanks(after_key) {
+        [b':', value @ ..] => skip_blanks(value),
+        [b'/', ..] => return Value::Maybe,
+        _ => return Value::No,
+    };
+    match value {
+        [b'"' | b'\'', value @ ..] => Value::Is(value),
+        [b'/', ..] => Value::Maybe,
+        value => Value::Is(value),
+    }
+}
+
+fn skip_blanks(bytes: &[u8]) -> &[u8] {
+    let blanks = bytes.iter().position(|byte| !is_blank(*byte));
+    after(bytes, blanks.unwrap_or(bytes.len()))
 }
 
 fn starts_with_true(value: &[u8]) -> bool {

@@ -1,8 +1,8 @@
 //! One view of the send requests: SEND_MESSAGE (10) with long ext names, SEND_MESSAGE_V2 (310) and
 //! SEND_BATCH_MESSAGE (320) with letters.
 //!
-//! Called by what decides on sends, holds them and forwards them. Only reads; whoever changes a field
-//! does so in the header, by [`SendField::key`].
+//! Called by what decides on sends, holds them and forwards them. Only reads; whoever changes a
+//! field does so in the header, by [`SendField::key`].
 
 use bytes::Bytes;
 

@@ -9,3 +9,4 @@ mod dispatch;
 mod peer;
 mod session;
 mod tidy;
+mod upstream;

@@ -35,11 +35,22 @@ fn ext(bytes: &Bytes, reader: &mut Reader<'_>) -> Result<ExtFields, JsonError> {
     reader.object(|reader, key| {
         let value = text(bytes, reader)?;
         if let Some(value) = value {
-            ext.set(shared(bytes, &key)?, value);
+            ext.set(ext_key(bytes, &key)?, value);
         }
         Ok::<(), JsonError>(())
     })?;
     Ok(ext.finish())
+}
+
+/// The letters that name the fields of a send, which need no share of the header's memory.
+static LETTERS: &[u8; 26] = b"abcdefghijklmnopqrstuvwxyz";
+
+fn ext_key(bytes: &Bytes, key: &Text<'_>) -> Result<Bytes, JsonError> {
+    if let [letter @ b'a'..=b'z'] = key.bytes()?.as_ref() {
+        let at = usize::from(letter - b'a');
+        return Ok(Bytes::from_static(LETTERS.get(at..=at).unwrap_or_default()));
+    }
+    shared(bytes, key)
 }
 
 fn text(bytes: &Bytes, reader: &mut Reader<'_>) -> Result<Option<Bytes>, JsonError> {
@@ -54,17 +65,25 @@ fn shared(bytes: &Bytes, text: &Text<'_>) -> Result<Bytes, JsonError> {
     })
 }
 
-/// A number, quoted or not; 0 for null.
+/// A number, quoted or not, of which fastjson drops a fraction; 0 for null and for no text.
 fn integer(reader: &mut Reader<'_>) -> Result<i32, JsonError> {
     let Some(text) = reader.text()? else {
         return Ok(0);
     };
     let bytes = text.bytes()?;
-    let value = std::str::from_utf8(&bytes).ok();
-    value.and_then(|v| v.parse().ok()).ok_or(JsonError {
-        at: text.span().start,
-        expected: "a 32-bit integer",
-    })
+    let whole = std::str::from_utf8(&bytes).ok().map(|value| {
+        let fraction = value.find('.').filter(|_| text.quote().is_none());
+        value
+            .get(..fraction.unwrap_or(value.len()))
+            .unwrap_or_default()
+    });
+    match whole {
+        Some("") => Ok(0),
+        value => value.and_then(|v| v.parse().ok()).ok_or(JsonError {
+            at: text.span().start,
+            expected: "a 32-bit integer",
+        }),
+    }
 }
 
 /// What Java's encoder writes: members by name, nulls left out, no blanks.

@@ -3,7 +3,7 @@ use super::*;
 use SerializeType::{Json, RocketMq};
 
 /// A plain send as Java 4.9.x writes it.
-const PLAIN: &str = r#"{"code":310,"extFields":{"a":"pg","b":"ORDER_DELAY","c":"TBW102","d":"4","e":"1","f":"0","g":"1700000000320","h":"0","i":"UNIQ_KEY\u00017F000001000078BF0000000000000000\u0002WAIT\u0001true\u0002KEYS\u0001\"DEL\" true \u4e2d","j":"0","k":"false","m":"false","n":"broker-a"},"flag":0,"language":"JAVA","opaque":3200,"serializeTypeCurrentRPC":"JSON","version":409}"#;
+const PLAIN: &str = r#"{"code":310,"extFields":{"a":"pg","b":"ORDER_DELAY","c":"TBW102","d":"4","e":"1","f":"0","g":"1700000000320","h":"0","i":"UNIQ_KEY\u00017F000001000078BF0000000000000000\u0002WAIT\u0001true\u0002KEYS\u0001\"DEL\" true \u4e2d","j":"0","k":"true","m":"false","n":"broker-a"},"flag":0,"language":"JAVA","opaque":3200,"serializeTypeCurrentRPC":"JSON","version":409}"#;
 
 fn plain_with(from: &str, to: &str) -> String {
     assert!(PLAIN.contains(from));
@@ -75,6 +75,7 @@ fn batches_are_seen_however_they_are_written() {
         ("\"m\":\"false\"", "\"batch\":true"),
         ("\"m\":\"false\"", r#""m":"tr\u0075e""#),
         ("\"m\":\"false\"", "m:/**/true"),
+        ("\"m\":\"false\"", "m /**/:true"),
     ] {
         let header = plain_with(from, to);
         assert!(may_be_batch(Json, header.as_bytes()), "{to}");
