@@ -12,8 +12,8 @@ use rocketmq_timer_proxy::remoting::route::BrokerId;
 use rocketmq_timer_proxy::shutdown::{Stop, stop};
 use rocketmq_timer_proxy::store::Due;
 use rocketmq_timer_proxy::upstream::cluster::Cluster;
-use rocketmq_timer_proxy::upstream::nameservers::NameServers;
-use rocketmq_timer_proxy::upstream::pool::Pool;
+use rocketmq_timer_proxy::upstream::nameservers::{NameServerSettings, NameServers};
+use rocketmq_timer_proxy::upstream::pool::{Pool, PoolSettings};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -55,13 +55,17 @@ impl Rig {
         let (shelf, metrics) = (Shelf::default(), Metrics::new());
         let (due, incoming) = mpsc::unbounded_channel();
         let (stop, stopping) = stop();
-        let cluster = Cluster::default();
+        let cluster = Cluster::fixed(BTreeMap::new());
         let (dispatcher, controls) = Dispatcher::new(Parts {
             source: shelf.clone(),
             due: incoming,
             cluster: cluster.clone(),
-            pool: Pool::default(),
-            nameservers: NameServers(name_server.address()),
+            pool: Pool::new(PoolSettings::brokers(), metrics.clone()),
+            nameservers: NameServers::new(
+                &[name_server.address()],
+                NameServerSettings::default(),
+                metrics.clone(),
+            ),
             clock,
             metrics: metrics.clone(),
             stopping,
