@@ -42,8 +42,8 @@ pub fn exit_code(error: &clap::Error) -> u8 {
     if error.use_stderr() { EXIT_USAGE } else { 0 }
 }
 
-/// Environment variables that look like ours and are none, with the nearest that is: a misspelt one
-/// would silently do nothing. What Kubernetes sets for a service of our name is left out.
+/// Environment variables that look like ours and set no flag: a misspelt one would silently do
+/// nothing. What Kubernetes sets for a service of our name is left out, and what our scripts read.
 pub fn stray_variables(names: impl Iterator<Item = String>) -> Vec<String> {
     let command = Cli::command();
     let known: Vec<_> = command
@@ -54,11 +54,11 @@ pub fn stray_variables(names: impl Iterator<Item = String>) -> Vec<String> {
     names
         .filter(|name| {
             name.strip_prefix(ENV_PREFIX).is_some_and(|rest| {
-                let kubernetes = rest == "PORT"
-                    || ["PORT_", "SERVICE_"]
+                let others = ["PORT", "CACHE"].contains(&rest)
+                    || ["PORT_", "SERVICE_", "TEST_"]
                         .iter()
                         .any(|start| rest.starts_with(start));
-                !kubernetes && !known.contains(&name.as_str())
+                !others && !known.contains(&name.as_str())
             })
         })
         .collect()
@@ -94,7 +94,8 @@ enum Command {
 /// logs go to stderr (RUST_LOG sets the level, default info). SIGTERM or SIGINT stops in order.
 /// Exit codes: 0 stopped in order, 64 wrong usage, 1 failed.
 ///
-/// Each flag can be set by the environment variable shown with it; the flag wins.
+/// Each flag can be set by the environment variable shown with it; the flag wins. Durations are numbers
+/// with the units ms, s, m, h and d, such as 1h30m; sizes with B, KiB, MiB, GiB, TiB, KB, MB, GB and TB.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example, for clients on the same machine:

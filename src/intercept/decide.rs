@@ -9,6 +9,7 @@ use super::delay::{Ask, Excerpt, Fault, Kind};
 use crate::clock::EpochMs;
 use crate::config::units::Millis;
 use crate::config::{BadDelay, Policy};
+use crate::metrics::why;
 use crate::remoting::batch::Entries;
 use crate::remoting::code::response::MESSAGE_ILLEGAL;
 use crate::remoting::command::Command;
@@ -41,38 +42,6 @@ pub enum Decision {
         /// Metric label.
         why: &'static str,
     },
-}
-
-/// Why sends with a delay are relayed or refused: labels of the metrics.
-pub mod why {
-    /// P2: the time had come on arrival.
-    pub const PAST: &str = "past";
-    /// P3: `DELAY` is no number, which the broker answers.
-    pub const BAD_LEVEL: &str = "bad_level";
-    /// P14: levels are the broker's.
-    pub const LEVELS_OFF: &str = "levels_off";
-    /// P11: topics of the brokers' own traffic.
-    pub const SYSTEM_TOPIC: &str = "system_topic";
-    /// P11: a request whose sender waits for the reply.
-    pub const REQUEST: &str = "request";
-    /// P18: the listener stands for a slave.
-    pub const SLAVE: &str = "slave";
-    /// P1, P3, P12 under `--bad-delay relay`.
-    pub const BAD_DELAY: &str = "bad_delay";
-    /// P3: one-way, so that nobody can be told.
-    pub const ONEWAY_UNREADABLE: &str = "oneway_unreadable";
-    /// P1.
-    pub const OVER_MAX_DELAY: &str = "over_max_delay";
-    /// P3.
-    pub const UNREADABLE: &str = "unreadable";
-    /// P12.
-    pub const SECONDS: &str = "seconds";
-    /// A batch with a delay in it, which cannot be held yet.
-    pub const BATCH: &str = "batch";
-    /// A half message with a delay, which cannot be held yet.
-    pub const HALF: &str = "half";
-    /// A delay under a binary header, which cannot be held yet.
-    pub const BINARY_HEADER: &str = "binary_header";
 }
 
 const UNTOUCHED: Decision = Decision::Relay { why: None };

@@ -4,6 +4,7 @@ use bytes::{Bytes, BytesMut};
 use rocketmq_timer_proxy::config::{BadDelay, Policy};
 use rocketmq_timer_proxy::intercept::decide::{Decision, decide};
 use rocketmq_timer_proxy::intercept::delay::Kind;
+use rocketmq_timer_proxy::metrics::why;
 use rocketmq_timer_proxy::remoting::command::Command;
 use rocketmq_timer_proxy::remoting::frame::{Frame, SerializeType};
 use rocketmq_timer_proxy::remoting::header::{ExtFields, FLAG_ONEWAY, Header};
@@ -85,12 +86,19 @@ impl Case {
         };
         let mut wire = BytesMut::from(&sent.encode()[..]);
         let frame = Frame::take(&mut wire).unwrap().unwrap();
-        decide(
+        let decision = decide(
             &Command::decode(&frame).unwrap(),
             NOW,
             self.master,
             &self.policy,
-        )
+        );
+        let known = match &decision {
+            Decision::Relay { why } => why.is_none_or(|why| why::RELAYED.contains(&why)),
+            Decision::Hold { kind, .. } => why::HELD.contains(kind),
+            Decision::Refuse { why, .. } => why::REFUSED.contains(why),
+        };
+        assert!(known, "a label without a counter: {decision:?}");
+        decision
     }
 
     fn remark(&self) -> String {
@@ -191,6 +199,11 @@ fn every_kind_in_every_frame() {
             }
         }
     }
+}
+
+#[test]
+fn the_metrics_know_all_kinds() {
+    assert_eq!(why::HELD, Kind::ALL.map(Kind::property));
 }
 
 #[test]

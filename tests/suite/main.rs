@@ -1,5 +1,11 @@
 //! The integration tests, as one binary.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a panic is how a test fails, in its helpers too"
+)]
+
 #[path = "../support/mod.rs"]
 mod support;
 
