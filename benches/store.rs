@@ -4,11 +4,7 @@
 //! `cargo bench --bench store [-- ROUNDS]`; the directory is `$BENCH_DIR` or the current one, since
 //! a memory file system would measure nothing.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    reason = "a measuring program"
-)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a measuring program")]
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -27,10 +23,7 @@ const BODY: usize = 1024;
 const DAY_MS: i64 = 86_400_000;
 
 fn main() {
-    let rounds = std::env::args()
-        .skip(1)
-        .find_map(|arg| arg.parse().ok())
-        .unwrap_or(5);
+    let rounds = std::env::args().skip(1).find_map(|arg| arg.parse().ok()).unwrap_or(5);
     let base = std::env::var_os("BENCH_DIR").unwrap_or_else(|| ".".into());
     println!("in flight | bare msg/s (spread) | store msg/s (spread) | store / bare");
     for window in [1, 16, 64, 256, 1024] {
@@ -103,9 +96,7 @@ fn group_commit(dir: &Path, window: usize, count: usize) -> f64 {
         }
     }
     let rate = count as f64 / start.elapsed().as_secs_f64();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(opening.store.close());
     rate
 }

@@ -59,10 +59,7 @@ pub struct HeaderError {
 impl ExtFields {
     /// The value of `key`.
     pub fn get(&self, key: &str) -> Option<&Bytes> {
-        self.0
-            .iter()
-            .find(|(k, _)| k == key.as_bytes())
-            .map(|(_, value)| value)
+        self.0.iter().find(|(k, _)| k == key.as_bytes()).map(|(_, value)| value)
     }
 
     /// Sets `key`, in its old place if it was there.

@@ -52,8 +52,20 @@ struct State {
     first_complete: Duration,
     /// Answers of the holds the writer has taken, in order; `None` where patience ran out.
     in_flight: VecDeque<Option<Answer>>,
-    /// The watch is in a timed wait and needs no call.
-    watching: bool,
+    /// The writer sleeps: a condition variable makes a system call of every notice, so that one is
+    /// given only to a sleeper.
+    writer_sleeps: bool,
+    /// The watch has nothing to wait for and sleeps until it is called.
+    watch_sleeps: bool,
+}
+
+impl State {
+    /// Wakes the writer if it sleeps.
+    fn call_writer(&mut self, bell: &Condvar) {
+        if std::mem::take(&mut self.writer_sleeps) {
+            bell.notify_one();
+        }
+    }
 }
 
 /// The queue. Shared by reference; all state is behind one mutex that is never held over a system
@@ -76,17 +88,11 @@ impl CommitQueue {
             completes: Vec::new(),
             first_complete: Duration::ZERO,
             in_flight: VecDeque::new(),
-            watching: false,
+            writer_sleeps: false,
+            watch_sleeps: false,
         };
         let (work, patience) = (Condvar::new(), Condvar::new());
-        Self {
-            state: Mutex::new(state),
-            work,
-            patience,
-            stall,
-            clock,
-            counts,
-        }
+        Self { state: Mutex::new(state), work, patience, stall, clock, counts }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -100,15 +106,12 @@ impl CommitQueue {
         let refusal = match (state.phase, &state.poisoned) {
             (_, Some(why)) => HoldError::Poisoned(why.clone()),
             (Phase::Open, None) => {
-                let answer = Answer {
-                    receipt,
-                    since: self.clock.monotonic(),
-                };
+                let answer = Answer { receipt, since: self.clock.monotonic() };
                 state.holds.push_back((waiting, answer));
-                if !state.watching {
+                if std::mem::take(&mut state.watch_sleeps) {
                     self.patience.notify_one();
                 }
-                self.work.notify_one();
+                state.call_writer(&self.work);
                 return;
             }
             (Phase::Recovering, None) => HoldError::Recovering,
@@ -123,7 +126,7 @@ impl CommitQueue {
         let mut state = self.lock();
         if state.completes.is_empty() {
             state.first_complete = self.clock.monotonic();
-            self.work.notify_one();
+            state.call_writer(&self.work);
         }
         state.completes.push(due);
     }
@@ -138,8 +141,9 @@ impl CommitQueue {
 
     /// No new holds; the writer finishes what waits and ends.
     pub(super) fn close(&self) {
-        self.lock().phase = Phase::Closing;
-        self.work.notify_one();
+        let mut state = self.lock();
+        state.phase = Phase::Closing;
+        state.call_writer(&self.work);
         self.patience.notify_one();
     }
 
@@ -163,19 +167,16 @@ impl CommitQueue {
             if closing || !state.holds.is_empty() || completes_in == Some(Duration::ZERO) {
                 return take_all(&mut state, closing);
             }
+            state.writer_sleeps = true;
             let limit = completes_in.into_iter().chain(idle_limit).min();
             let Some(limit) = limit else {
-                state = self
-                    .work
-                    .wait(state)
-                    .unwrap_or_else(PoisonError::into_inner);
+                state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
-            let (guard, timeout) = self
-                .work
-                .wait_timeout(state, limit)
-                .unwrap_or_else(PoisonError::into_inner);
+            let (guard, timeout) =
+                self.work.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner);
             state = guard;
+            state.writer_sleeps = false;
             if timeout.timed_out() {
                 let closing = state.phase == Phase::Closing;
                 return take_all(&mut state, closing);
@@ -216,22 +217,13 @@ impl CommitQueue {
         let mut state = self.lock();
         while state.phase != Phase::Closing {
             let waiting = state.holds.front().map(|(_, answer)| answer.since);
-            let in_flight = state
-                .in_flight
-                .iter()
-                .flatten()
-                .next()
-                .map(|answer| answer.since);
+            let in_flight = state.in_flight.iter().flatten().next().map(|answer| answer.since);
             let Some(oldest) = waiting.into_iter().chain(in_flight).min() else {
-                state = self
-                    .patience
-                    .wait(state)
-                    .unwrap_or_else(PoisonError::into_inner);
+                state.watch_sleeps = true;
+                state = self.patience.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
-            let left = self
-                .stall
-                .saturating_sub(self.clock.monotonic().saturating_sub(oldest));
+            let left = self.stall.saturating_sub(self.clock.monotonic().saturating_sub(oldest));
             if left.is_zero() {
                 let impatient = self.take_impatient(&mut state);
                 drop(state);
@@ -242,13 +234,8 @@ impl CommitQueue {
                 state = self.lock();
                 continue;
             }
-            state.watching = true;
-            state = self
-                .patience
-                .wait_timeout(state, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
-            state.watching = false;
+            state =
+                self.patience.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -268,11 +255,8 @@ impl CommitQueue {
 }
 
 fn take_all(state: &mut State, last: bool) -> Work {
-    let mut work = Work {
-        last,
-        completes: std::mem::take(&mut state.completes),
-        ..Work::default()
-    };
+    let mut work =
+        Work { last, completes: std::mem::take(&mut state.completes), ..Work::default() };
     for (waiting, answer) in state.holds.drain(..) {
         work.holds.push(waiting);
         state.in_flight.push_back(Some(answer));

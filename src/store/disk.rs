@@ -57,12 +57,8 @@ impl Disk {
     /// Where the file system cannot reserve, zeros are written: a sparse file would break the promise.
     pub(super) fn allocate(&self, path: &Path, len: u64) -> io::Result<File> {
         self.fault.before(DiskOp::Allocate, path)?;
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(path)?;
+        let file =
+            OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
         match fallocate(&file, FallocateFlags::empty(), 0, len) {
             Ok(()) => Ok(file),
             Err(rustix::io::Errno::OPNOTSUPP) => {
@@ -102,10 +98,7 @@ impl Disk {
     }
 
     /// Puts `bytes` at `path`, all or nothing: temporary file, sync, rename, sync of the directory.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "this is the place that syncs around a rename"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "this is the place that syncs around a rename")]
     pub(super) fn replace(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         let dir = path.parent().unwrap_or(Path::new("."));
         let temporary = path.with_extension("tmp");
@@ -137,9 +130,7 @@ fn write_zeros(file: &File, at: u64, len: u64) -> io::Result<()> {
     let end = at + len;
     let mut at = at;
     while at < end {
-        let piece = usize::try_from(end - at)
-            .unwrap_or(usize::MAX)
-            .min(ZEROS.len());
+        let piece = usize::try_from(end - at).unwrap_or(usize::MAX).min(ZEROS.len());
         file.write_all_at(&ZEROS[..piece], at)?;
         at += piece as u64;
     }

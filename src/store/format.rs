@@ -71,19 +71,12 @@ pub(super) fn read_or_create(
         Ok(bytes) => parse(&path, &bytes),
         Err(err) if err.kind() == std::io::ErrorKind::NotFound => {
             refuse_orphans(dir, &path)?;
-            let format = Format {
-                store_id: rand::random(),
-                segment_bytes,
-            };
-            let on_disk = OnDisk {
-                format: KNOWN,
-                store: format!("{:016x}", format.store_id),
-                segment_bytes,
-            };
+            let format = Format { store_id: rand::random(), segment_bytes };
+            let on_disk =
+                OnDisk { format: KNOWN, store: format!("{:016x}", format.store_id), segment_bytes };
             let mut text = serde_json::to_vec(&on_disk).unwrap_or_default();
             text.push(b'\n');
-            disk.replace(&path, &text)
-                .map_err(OpenError::io("cannot write", &path))?;
+            disk.replace(&path, &text).map_err(OpenError::io("cannot write", &path))?;
             Ok(format)
         }
         Err(err) => Err(OpenError::io("cannot read", &path)(err)),
@@ -98,28 +91,18 @@ fn refuse_orphans(dir: &Path, format: &Path) -> Result<(), OpenError> {
         return Ok(());
     }
     let why = format!("it is missing, but {} is not empty", log.display());
-    Err(OpenError::Format {
-        path: format.to_path_buf(),
-        why,
-    })
+    Err(OpenError::Format { path: format.to_path_buf(), why })
 }
 
 fn parse(path: &Path, bytes: &[u8]) -> Result<Format, OpenError> {
-    let refuse = |why: String| OpenError::Format {
-        path: path.to_path_buf(),
-        why,
-    };
+    let refuse = |why: String| OpenError::Format { path: path.to_path_buf(), why };
     let value: serde_json::Value =
         serde_json::from_slice(bytes).map_err(|err| refuse(err.to_string()))?;
     let found = value.get("format").and_then(serde_json::Value::as_u64);
     match found {
         Some(KNOWN) => {}
         Some(found) if found > KNOWN => {
-            return Err(OpenError::Newer {
-                path: path.to_path_buf(),
-                found,
-                known: KNOWN,
-            });
+            return Err(OpenError::Newer { path: path.to_path_buf(), found, known: KNOWN });
         }
         _ => return Err(refuse("it names no format".into())),
     }
@@ -130,14 +113,9 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Format, OpenError> {
     if !(MIN_SEGMENT_BYTES..=MAX_SEGMENT_BYTES).contains(&segment_bytes)
         || !segment_bytes.is_multiple_of(4096)
     {
-        return Err(refuse(format!(
-            "segment_bytes {segment_bytes} is out of bounds"
-        )));
+        return Err(refuse(format!("segment_bytes {segment_bytes} is out of bounds")));
     }
-    Ok(Format {
-        store_id,
-        segment_bytes,
-    })
+    Ok(Format { store_id, segment_bytes })
 }
 
 #[cfg(test)]
@@ -166,17 +144,7 @@ mod tests {
         let text = br#"{"format":2,"surprise":true}"#;
         std::fs::write(dir.path().join("FORMAT"), text).unwrap();
         let err = read_or_create(dir.path(), 1 << 20, &disk()).unwrap_err();
-        assert!(
-            matches!(
-                err,
-                OpenError::Newer {
-                    found: 2,
-                    known: 1,
-                    ..
-                }
-            ),
-            "{err}"
-        );
+        assert!(matches!(err, OpenError::Newer { found: 2, known: 1, .. }), "{err}");
         assert_eq!(std::fs::read(dir.path().join("FORMAT")).unwrap(), text);
     }
 

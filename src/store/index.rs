@@ -23,7 +23,7 @@ use bytes::Bytes;
 use super::format::Format;
 use super::record::{i64_at, u16_at, u32_at, u32_of, u64_at};
 use super::segment::SegmentSeq;
-use super::{Hold, LaneKey, Lsn};
+use super::{Hold, LaneId, LaneKey, Lsn};
 use crate::clock::EpochMs;
 
 const MAGIC: &[u8; 8] = b"RMQTINDX";
@@ -52,40 +52,36 @@ pub(super) struct Contents {
     pub(super) ended: Vec<(Lsn, EpochMs)>,
     /// Where the records end, as an offset.
     pub(super) end: u64,
-    by_key: HashMap<LaneKey, u32>,
+    by_id: HashMap<LaneId, u32>,
 }
 
 impl Contents {
     /// Of a segment without records.
     pub(super) fn empty() -> Self {
-        Self {
-            end: super::segment::HEADER_LEN,
-            ..Self::default()
-        }
+        Self { end: super::segment::HEADER_LEN, ..Self::default() }
     }
 
-    /// Adds the message whose record of `len` bytes stands at `offset`.
-    pub(super) fn add_hold(&mut self, hold: &Hold, offset: u32, len: u32) {
-        let lane = match self.by_key.get(&hold.lane) {
-            Some(lane) => *lane,
-            None => {
-                let lane = u32_of(self.lanes.len());
-                self.lanes.push(hold.lane.clone());
-                self.by_key.insert(hold.lane.clone(), lane);
-                lane
-            }
-        };
+    /// Adds the message whose record of `len` bytes stands at `offset`; `id` is what its lane is
+    /// called at present.
+    pub(super) fn add_hold(&mut self, hold: &Hold, id: LaneId, offset: u32, len: u32) {
+        let lane = self.lane(&hold.lane, id);
         let first_key = u32_of(self.key_hashes.len());
         self.key_hashes.extend(key_hashes(hold));
         let keys = u32_of(self.key_hashes.len()) - first_key;
-        self.holds.push(Entry {
-            due_ms: hold.due_ms,
-            offset,
-            len,
-            lane,
-            first_key,
-            keys,
-        });
+        self.holds.push(Entry { due_ms: hold.due_ms, offset, len, lane, first_key, keys });
+    }
+
+    /// Position of a lane in the table. Its id makes that a look-up of four bytes; ids are used
+    /// again for other lanes, so the key decides.
+    fn lane(&mut self, key: &LaneKey, id: LaneId) -> u32 {
+        let known = self.by_id.get(&id).copied();
+        let same = |lane: &u32| self.lanes.get(*lane as usize) == Some(key);
+        known.filter(same).unwrap_or_else(|| {
+            let lane = u32_of(self.lanes.len());
+            self.lanes.push(key.clone());
+            self.by_id.insert(id, lane);
+            lane
+        })
     }
 
     /// The bytes of the index file.
@@ -99,27 +95,13 @@ impl Contents {
         for field in [format.store_id, seq.0, self.end] {
             out.extend_from_slice(&field.to_le_bytes());
         }
-        let counts = [
-            holds.len(),
-            0,
-            self.lanes.len(),
-            self.key_hashes.len(),
-            self.ended.len(),
-            0,
-        ];
+        let counts = [holds.len(), 0, self.lanes.len(), self.key_hashes.len(), self.ended.len(), 0];
         for count in counts {
             out.extend_from_slice(&u32_of(count).to_le_bytes());
         }
         for hold in &holds {
             out.extend_from_slice(&hold.due_ms.to_le_bytes());
-            for field in [
-                hold.offset,
-                hold.len,
-                hold.lane,
-                hold.first_key,
-                hold.keys,
-                0,
-            ] {
+            for field in [hold.offset, hold.len, hold.lane, hold.first_key, hold.keys, 0] {
                 out.extend_from_slice(&field.to_le_bytes());
             }
         }
@@ -155,10 +137,7 @@ impl Contents {
             return None;
         }
         let count = |at| u32_at(body, at).map(|count| count as usize);
-        let mut contents = Self {
-            end: u64_at(body, 32)?,
-            ..Self::default()
-        };
+        let mut contents = Self { end: u64_at(body, 32)?, ..Self::default() };
         let mut rest = body.get(HEADER_LEN..)?;
         for hold in take(&mut rest, count(40)?.checked_mul(HOLD_LEN)?)?.chunks_exact(HOLD_LEN) {
             contents.holds.push(Entry {
@@ -177,9 +156,7 @@ impl Contents {
             contents.key_hashes.push(u64_at(hash, 0)?);
         }
         for ended in take(&mut rest, count(56)?.checked_mul(16)?)?.chunks_exact(16) {
-            contents
-                .ended
-                .push((Lsn(u64_at(ended, 0)?), i64_at(ended, 8)?));
+            contents.ended.push((Lsn(u64_at(ended, 0)?), i64_at(ended, 8)?));
         }
         let lanes = u32_of(contents.lanes.len());
         let sound = rest.is_empty() && contents.holds.iter().all(|hold| hold.lane < lanes);
@@ -208,10 +185,7 @@ fn take<'a>(rest: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
 fn key_hashes(hold: &Hold) -> impl Iterator<Item = u64> {
     use xxhash_rust::xxh3::{Xxh3, xxh3_64};
     let unique = (!hold.unique_key.is_empty()).then(|| xxh3_64(&hold.unique_key));
-    let words = hold
-        .keys
-        .split(|byte| *byte == b' ')
-        .filter(|word| !word.is_empty());
+    let words = hold.keys.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
     unique.into_iter().chain(words.map(|word| {
         let mut hash = Xxh3::new();
         hash.update(&hold.lane.topic);
@@ -225,10 +199,7 @@ fn key_hashes(hold: &Hold) -> impl Iterator<Item = u64> {
 mod tests {
     use super::*;
 
-    const FORMAT: Format = Format {
-        store_id: 5,
-        segment_bytes: 8192,
-    };
+    const FORMAT: Format = Format { store_id: 5, segment_bytes: 8192 };
 
     fn hold(due_ms: i64, topic: &'static str, keys: &'static str) -> Hold {
         Hold {
@@ -248,13 +219,10 @@ mod tests {
     }
 
     fn sample() -> Contents {
-        let mut contents = Contents {
-            end: 4000,
-            ..Contents::default()
-        };
-        contents.add_hold(&hold(30, "t1", "k1 k2"), 64, 100);
-        contents.add_hold(&hold(-10, "t2", ""), 164, 100);
-        contents.add_hold(&hold(30, "t1", " k1 "), 264, 100);
+        let mut contents = Contents { end: 4000, ..Contents::default() };
+        contents.add_hold(&hold(30, "t1", "k1 k2"), LaneId(0), 64, 100);
+        contents.add_hold(&hold(-10, "t2", ""), LaneId(1), 164, 100);
+        contents.add_hold(&hold(30, "t1", " k1 "), LaneId(0), 264, 100);
         contents.ended.push((Lsn(64), 30));
         contents
     }
@@ -264,40 +232,30 @@ mod tests {
         let contents = sample();
         let bytes = contents.encode(SegmentSeq(2), &FORMAT);
         let read = Contents::decode(&bytes, SegmentSeq(2), &FORMAT).unwrap();
-        let order: Vec<_> = read
-            .holds
-            .iter()
-            .map(|hold| (hold.due_ms, hold.offset))
-            .collect();
+        let order: Vec<_> = read.holds.iter().map(|hold| (hold.due_ms, hold.offset)).collect();
         assert_eq!(order, [(-10, 164), (30, 64), (30, 264)]);
         assert_eq!(read.lanes, contents.lanes);
         assert_eq!(read.lanes.len(), 2);
+        let mut again = sample();
+        again.add_hold(&hold(30, "t3", ""), LaneId(1), 364, 100);
+        assert_eq!(again.lanes.len(), 3, "an id may be used again for another lane");
         assert_eq!(read.ended, contents.ended);
         assert_eq!(read.end, 4000);
         assert_eq!(read.key_hashes, contents.key_hashes);
         assert_eq!(read.key_hashes.len(), 6);
-        assert_eq!(
-            read.key_hashes[1], read.key_hashes[5],
-            "same topic, same word"
-        );
+        assert_eq!(read.key_hashes[1], read.key_hashes[5], "same topic, same word");
     }
 
     #[test]
     fn any_damage_and_any_other_place_is_seen() {
         let bytes = sample().encode(SegmentSeq(2), &FORMAT);
         assert!(Contents::decode(&bytes, SegmentSeq(3), &FORMAT).is_none());
-        let other = Format {
-            store_id: 6,
-            ..FORMAT
-        };
+        let other = Format { store_id: 6, ..FORMAT };
         assert!(Contents::decode(&bytes, SegmentSeq(2), &other).is_none());
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();
             damaged[at] ^= 0x10;
-            assert!(
-                Contents::decode(&damaged, SegmentSeq(2), &FORMAT).is_none(),
-                "byte {at}"
-            );
+            assert!(Contents::decode(&damaged, SegmentSeq(2), &FORMAT).is_none(), "byte {at}");
             assert!(Contents::decode(&bytes[..at], SegmentSeq(2), &FORMAT).is_none());
         }
     }

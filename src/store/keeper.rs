@@ -57,19 +57,9 @@ impl Keeper {
     ) -> io::Result<Self> {
         let (chores, incoming) = channel();
         let (outgoing, spares) = channel();
-        let worker = Chores {
-            log_dir,
-            format,
-            disk,
-            clock,
-            spares: outgoing,
-        };
+        let worker = Chores { log_dir, format, disk, clock, spares: outgoing };
         let thread = spawn("store-keeper", move || worker.run(&incoming))?;
-        Ok(Self {
-            chores: Some(chores),
-            spares,
-            thread: Some(thread),
-        })
+        Ok(Self { chores: Some(chores), spares, thread: Some(thread) })
     }
 
     /// Asks for segment `seq` ahead of its need; [`Keeper::spare`] hands it over.
@@ -79,9 +69,7 @@ impl Keeper {
 
     /// The segment last prepared; waits for it where the log grew faster than the disk allots.
     pub(super) fn spare(&self) -> io::Result<Segment> {
-        self.spares
-            .recv()
-            .unwrap_or_else(|_| Err(io::Error::other("the store's keeper has ended")))
+        self.spares.recv().unwrap_or_else(|_| Err(io::Error::other("the store's keeper has ended")))
     }
 
     /// Writes the index of a full segment.
@@ -121,10 +109,7 @@ impl Chores {
     /// A failure costs only a scan at the next start.
     fn seal(&self, seq: SegmentSeq, contents: &Contents) {
         let path = index_path(&self.log_dir, seq);
-        if let Err(err) = self
-            .disk
-            .replace(&path, &contents.encode(seq, &self.format))
-        {
+        if let Err(err) = self.disk.replace(&path, &contents.encode(seq, &self.format)) {
             tracing::warn!(file = %path.display(), %err, "cannot write a segment's index");
         }
     }

@@ -67,11 +67,7 @@ impl Lanes {
 
     /// Lanes with pending messages.
     pub(super) fn len(&self) -> usize {
-        self.table
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .ids
-            .len()
+        self.table.read().unwrap_or_else(PoisonError::into_inner).ids.len()
     }
 }
 
@@ -97,11 +93,7 @@ mod tests {
     use super::*;
 
     fn key(topic: &'static str) -> LaneKey {
-        LaneKey {
-            broker: "b".into(),
-            topic: Bytes::from_static(topic.as_bytes()),
-            queue: 1,
-        }
+        LaneKey { broker: "b".into(), topic: Bytes::from_static(topic.as_bytes()), queue: 1 }
     }
 
     #[test]

@@ -258,10 +258,7 @@ impl Store {
                 Ok(()) => self.shared.queue.push(Waiting { hold, len }, receipt),
                 Err(full) => receipt(Err(full)),
             },
-            len => receipt(Err(HoldError::TooLarge {
-                len: len.unwrap_or(u64::MAX),
-                limit,
-            })),
+            len => receipt(Err(HoldError::TooLarge { len: len.unwrap_or(u64::MAX), limit })),
         }
     }
 
@@ -318,9 +315,7 @@ impl Store {
 
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Store")
-            .field("pending", &self.pending())
-            .finish_non_exhaustive()
+        f.debug_struct("Store").field("pending", &self.pending()).finish_non_exhaustive()
     }
 }
 
@@ -341,10 +336,7 @@ impl Counts {
         let pending = self.pending.fetch_add(1, Ordering::Relaxed);
         if pending >= self.limit {
             self.pending.fetch_sub(1, Ordering::Relaxed);
-            return Err(HoldError::Full {
-                pending,
-                limit: self.limit,
-            });
+            return Err(HoldError::Full { pending, limit: self.limit });
         }
         self.gauge.inc();
         Ok(())

@@ -59,22 +59,15 @@ pub(super) fn open(
         limit: options.near_memory / NEAR_BYTES,
         gauge: metrics.store_pending.clone(),
     });
-    let cannot_start = |source| OpenError::Io {
-        what: "cannot start the threads of",
-        path: dir,
-        source,
-    };
+    let cannot_start =
+        |source| OpenError::Io { what: "cannot start the threads of", path: dir, source };
     let start = || {
         let queue = CommitQueue::new(Arc::clone(&clock), options.stall, Arc::clone(&counts));
         let (due, due_receiver) = unbounded_channel();
         let (recovered, recovered_receiver) = oneshot::channel();
         let (ended, ended_receiver) = watch::channel(false);
         let segments = Arc::new(Segments::default());
-        let source = Source {
-            log_dir,
-            format,
-            segments: Arc::clone(&segments),
-        };
+        let source = Source { log_dir, format, segments: Arc::clone(&segments) };
         let shared = Shared {
             queue: Arc::new(queue),
             timer: Arc::new(Timer::new(clock.alarm()?)),
@@ -102,14 +95,8 @@ pub(super) fn open(
             engine.run(recovered);
             ended.send_replace(true);
         })?;
-        let store = Store {
-            shared: Arc::new(shared),
-        };
-        Ok(Opening {
-            store,
-            due: due_receiver,
-            recovered: recovered_receiver,
-        })
+        let store = Store { shared: Arc::new(shared) };
+        Ok(Opening { store, due: due_receiver, recovered: recovered_receiver })
     };
     start().map_err(cannot_start)
 }
@@ -120,10 +107,7 @@ impl Engine {
             let path = &self.options.dir;
             let report = found.report.clone();
             let start = self.start(found);
-            Ok((
-                start.map_err(OpenError::io("cannot start the threads of", path))?,
-                report,
-            ))
+            Ok((start.map_err(OpenError::io("cannot start the threads of", path))?, report))
         });
         match outcome {
             Ok((writer, report)) => {
@@ -151,11 +135,8 @@ impl Engine {
         found.segments.move_into(&self.segments);
         self.counts.found(found.report.pending);
         self.metrics.store_damaged.inc_by(found.report.damaged);
-        let (timer, clock, due) = (
-            Arc::clone(&self.timer),
-            Arc::clone(&self.clock),
-            self.due.clone(),
-        );
+        let (timer, clock, due) =
+            (Arc::clone(&self.timer), Arc::clone(&self.clock), self.due.clone());
         timer.insert(found.dues);
         spawn("store-wheel", move || timer.run(&*clock, &due))?;
         let queue = Arc::clone(&self.queue);
@@ -196,10 +177,7 @@ pub(super) fn spawn(
 ) -> std::io::Result<thread::JoinHandle<()>> {
     thread::Builder::new().name(name.into()).spawn(move || {
         if catch_unwind(AssertUnwindSafe(body)).is_err() {
-            tracing::error!(
-                thread = name,
-                "a thread of the store panicked: the process ends"
-            );
+            tracing::error!(thread = name, "a thread of the store panicked: the process ends");
             std::process::abort();
         }
     })

@@ -66,10 +66,7 @@ impl Reader {
 impl Source {
     fn run(&self, incoming: &Mutex<Receiver<Job>>) {
         loop {
-            let job = incoming
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .recv();
+            let job = incoming.lock().unwrap_or_else(PoisonError::into_inner).recv();
             let Ok(job) = job else { return };
             // The asker may have given up.
             drop(job.reply.send(self.read(job.dues)));
@@ -148,20 +145,12 @@ impl Source {
 
     fn damaged(&self, due: Due, why: &'static str) -> ReadError {
         let (seq, offset) = self.format.place(due.lsn);
-        ReadError::Damaged {
-            file: self.file(seq),
-            offset,
-            why,
-        }
+        ReadError::Damaged { file: self.file(seq), offset, why }
     }
 
     fn io(&self, due: Due, err: &io::Error) -> ReadError {
         let (seq, offset) = self.format.place(due.lsn);
-        ReadError::Io {
-            file: self.file(seq),
-            offset,
-            why: err.to_string(),
-        }
+        ReadError::Io { file: self.file(seq), offset, why: err.to_string() }
     }
 
     fn gone(&self, due: Due) -> ReadError {

@@ -150,11 +150,7 @@ impl Codec {
         out.extend_from_slice(&hold.accepted_ms.to_le_bytes());
         out.extend_from_slice(&hold.lane.queue.to_le_bytes());
         for section in short_sections(hold) {
-            out.extend_from_slice(
-                &u16::try_from(section.len())
-                    .unwrap_or(u16::MAX)
-                    .to_le_bytes(),
-            );
+            out.extend_from_slice(&u16::try_from(section.len()).unwrap_or(u16::MAX).to_le_bytes());
         }
         out.extend_from_slice(&[0; 2]);
         for section in [&hold.header, &hold.body] {
@@ -228,9 +224,7 @@ impl Record<'_> {
 
     /// The end of what was synced, of a BATCH.
     pub(super) fn synced_end(&self) -> Result<Lsn, Invalid> {
-        u64_at(self.bytes, HEADER_LEN)
-            .map(Lsn)
-            .ok_or(Invalid::Payload)
+        u64_at(self.bytes, HEADER_LEN).map(Lsn).ok_or(Invalid::Payload)
     }
 
     /// What a COMPLETE ends.
@@ -239,11 +233,7 @@ impl Record<'_> {
         if complete_len(count) != self.bytes.len() {
             return Err(Invalid::Payload);
         }
-        let entries = self
-            .bytes
-            .get(HEADER_LEN + 8..)
-            .unwrap_or_default()
-            .chunks_exact(16);
+        let entries = self.bytes.get(HEADER_LEN + 8..).unwrap_or_default().chunks_exact(16);
         entries
             .map(|entry| Some((Lsn(u64_at(entry, 0)?), i64_at(entry, 8)?)))
             .collect::<Option<_>>()
@@ -287,48 +277,30 @@ impl Record<'_> {
             header: within.slice_ref(header),
             body: within.slice_ref(body),
         };
-        Some(Held {
-            id: TimerId(u64_at(bytes, at(0))?),
-            hold,
-        })
+        Some(Held { id: TimerId(u64_at(bytes, at(0))?), hold })
     }
 }
 
 // === little-endian fields ===
 
 pub(super) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    bytes
-        .get(at..)?
-        .first_chunk()
-        .map(|b| u16::from_le_bytes(*b))
+    bytes.get(at..)?.first_chunk().map(|b| u16::from_le_bytes(*b))
 }
 
 pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes
-        .get(at..)?
-        .first_chunk()
-        .map(|b| u32::from_le_bytes(*b))
+    bytes.get(at..)?.first_chunk().map(|b| u32::from_le_bytes(*b))
 }
 
 pub(super) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    bytes
-        .get(at..)?
-        .first_chunk()
-        .map(|b| u64::from_le_bytes(*b))
+    bytes.get(at..)?.first_chunk().map(|b| u64::from_le_bytes(*b))
 }
 
 pub(super) fn i64_at(bytes: &[u8], at: usize) -> Option<i64> {
-    bytes
-        .get(at..)?
-        .first_chunk()
-        .map(|b| i64::from_le_bytes(*b))
+    bytes.get(at..)?.first_chunk().map(|b| i64::from_le_bytes(*b))
 }
 
 /// Lengths inside a segment, whose size is checked to fit.
-#[expect(
-    clippy::expect_used,
-    reason = "a segment is under 4 GiB by FORMAT's check"
-)]
+#[expect(clippy::expect_used, reason = "a segment is under 4 GiB by FORMAT's check")]
 pub(super) fn u32_of(len: usize) -> u32 {
     u32::try_from(len).expect("lengths inside a segment fit 32 bits")
 }

@@ -88,11 +88,7 @@ impl Recoverer<'_> {
         progress.report.pending = progress.dues.len() as u64;
         progress.report.took = self.clock.monotonic().saturating_sub(start);
         Ok(Found {
-            recovered: Recovered {
-                open,
-                contents,
-                live: progress.live,
-            },
+            recovered: Recovered { open, contents, live: progress.live },
             segments: progress.segments,
             dues: progress.dues,
             report: progress.report,
@@ -115,9 +111,7 @@ impl Recoverer<'_> {
             if found.is_blank() {
                 // Made ahead and never used, or not even made to the end.
                 let path = log_path(self.log_dir, last);
-                self.disk
-                    .unlink(&path)
-                    .map_err(OpenError::io("cannot remove", &path))?;
+                self.disk.unlink(&path).map_err(OpenError::io("cannot remove", &path))?;
                 seqs.pop();
                 continue;
             }
@@ -131,14 +125,9 @@ impl Recoverer<'_> {
         }
         let next = seqs.last().map_or(SegmentSeq(0), |last| last.next());
         let path = log_path(self.log_dir, next);
-        let segment = Segment::create(
-            self.log_dir,
-            next,
-            &self.format,
-            self.clock.wall_ms(),
-            self.disk,
-        )
-        .map_err(OpenError::io("cannot create", &path))?;
+        let segment =
+            Segment::create(self.log_dir, next, &self.format, self.clock.wall_ms(), self.disk)
+                .map_err(OpenError::io("cannot create", &path))?;
         Ok((Arc::new(segment), Contents::empty()))
     }
 
@@ -157,10 +146,7 @@ impl Recoverer<'_> {
         found.nothing_is_torn();
         self.report_damage(&segment, &found, progress);
         let path = index_path(self.log_dir, seq);
-        if let Err(err) = self
-            .disk
-            .replace(&path, &found.contents.encode(seq, &self.format))
-        {
+        if let Err(err) = self.disk.replace(&path, &found.contents.encode(seq, &self.format)) {
             tracing::warn!(file = %path.display(), %err, "cannot write a segment's index");
         }
         Ok((segment, found.contents))
@@ -181,9 +167,7 @@ impl Recoverer<'_> {
         let codec = Codec::new(self.format.store_id);
         let mut found = scan(&Bytes::from(bytes), segment.seq, &self.format, &codec);
         let checked = segment.check(&self.format);
-        found.foreign = checked
-            .map_err(OpenError::io("cannot read", &segment.path))?
-            .err();
+        found.foreign = checked.map_err(OpenError::io("cannot read", &segment.path))?.err();
         Ok(found)
     }
 
@@ -247,9 +231,7 @@ impl Recoverer<'_> {
         progress: &mut Progress,
     ) {
         let known = contents.ended.iter().map(|(lsn, _)| *lsn);
-        progress
-            .ended
-            .extend(known.filter(|lsn| self.format.place(*lsn).0 >= oldest));
+        progress.ended.extend(known.filter(|lsn| self.format.place(*lsn).0 >= oldest));
         let lsn_of = |offset: u32| self.format.lsn(seq, u64::from(offset));
         let pending: Vec<_> = contents
             .holds
@@ -261,22 +243,13 @@ impl Recoverer<'_> {
             counts[hold.lane as usize] += 1;
         }
         let lanes = contents.lanes.iter().zip(&counts);
-        let ids: Vec<_> = lanes
-            .map(|(key, count)| (*count > 0).then(|| self.lanes.take(key, *count)))
-            .collect();
+        let ids: Vec<_> =
+            lanes.map(|(key, count)| (*count > 0).then(|| self.lanes.take(key, *count))).collect();
         progress.dues.extend(pending.iter().filter_map(|hold| {
             let lane = ids[hold.lane as usize]?;
-            Some(Due {
-                due_ms: hold.due_ms,
-                lsn: lsn_of(hold.offset),
-                len: hold.len,
-                lane,
-            })
+            Some(Due { due_ms: hold.due_ms, lsn: lsn_of(hold.offset), len: hold.len, lane })
         }));
-        let live = Live {
-            pending: pending.len() as u64,
-            ..Live::default()
-        };
+        let live = Live { pending: pending.len() as u64, ..Live::default() };
         progress.live.insert(seq, live);
     }
 }

@@ -4,7 +4,9 @@
 //! is reported and stepped over. What is left at the end of the last segment without any valid
 //! record behind it is a torn tail: a write that never finished and was never acknowledged.
 
-use super::Lsn;
+use super::{LaneId, LaneKey, Lsn};
+use std::collections::HashMap;
+
 use super::format::Format;
 use super::index::Contents;
 use super::record::{ALIGN, Codec, Invalid, Kind, u32_of, u64_at};
@@ -13,6 +15,7 @@ use super::segment::{HEADER_LEN, SegmentSeq};
 /// What a scan found.
 #[derive(Debug, Default)]
 pub(super) struct Scan {
+    names: HashMap<LaneKey, LaneId>,
     pub(super) contents: Contents,
     /// Corrupt places: offset, bytes stepped over, reason.
     pub(super) damaged: Vec<Damage>,
@@ -64,11 +67,7 @@ pub(super) fn scan(bytes: &bytes::Bytes, seq: SegmentSeq, format: &Format, codec
 impl Scan {
     fn note(&mut self, at: usize, len: usize, invalid: Invalid) {
         let why = invalid.why();
-        self.damaged.push(Damage {
-            offset: at as u64,
-            len: len as u64,
-            why,
-        });
+        self.damaged.push(Damage { offset: at as u64, len: len as u64, why });
     }
 
     /// Whether no record was ever written here.
@@ -80,19 +79,11 @@ impl Scan {
     /// header cannot be a write cut short.
     pub(super) fn nothing_is_torn(&mut self) {
         if let Some(why) = self.foreign {
-            self.damaged.push(Damage {
-                offset: 0,
-                len: HEADER_LEN,
-                why,
-            });
+            self.damaged.push(Damage { offset: 0, len: HEADER_LEN, why });
         }
         if self.torn > 0 {
             let why = "bytes behind the last record of a full segment";
-            self.damaged.push(Damage {
-                offset: self.contents.end,
-                len: self.torn,
-                why,
-            });
+            self.damaged.push(Damage { offset: self.contents.end, len: self.torn, why });
             self.torn = 0;
         }
     }
@@ -108,9 +99,9 @@ fn take(
         Kind::Batch => found.synced_end = found.synced_end.max(record.synced_end()?),
         Kind::Hold => {
             let held = record.held(bytes)?;
-            found
-                .contents
-                .add_hold(&held.hold, u32_of(at), u32_of(record.len()));
+            let next = LaneId(u32_of(found.names.len()));
+            let lane = *found.names.entry(held.hold.lane.clone()).or_insert(next);
+            found.contents.add_hold(&held.hold, lane, u32_of(at), u32_of(record.len()));
         }
         Kind::Complete => found.contents.ended.extend(record.ended()?),
     }
@@ -136,13 +127,10 @@ fn next_valid(
 mod tests {
     use bytes::Bytes;
 
-    use super::super::{Hold, LaneKey};
+    use super::super::Hold;
     use super::*;
 
-    const FORMAT: Format = Format {
-        store_id: 5,
-        segment_bytes: 8192,
-    };
+    const FORMAT: Format = Format { store_id: 5, segment_bytes: 8192 };
     const SEQ: SegmentSeq = SegmentSeq(1);
 
     /// A segment with five holds; returns it with the offsets of the holds.
@@ -154,11 +142,7 @@ mod tests {
             let hold = Hold {
                 due_ms: i64::from(i),
                 accepted_ms: 0,
-                lane: LaneKey {
-                    broker: "b".into(),
-                    topic: Bytes::new(),
-                    queue: 0,
-                },
+                lane: LaneKey { broker: "b".into(), topic: Bytes::new(), queue: 0 },
                 unique_key: Bytes::new(),
                 keys: Bytes::new(),
                 client: String::new(),
@@ -175,12 +159,7 @@ mod tests {
     }
 
     fn scanned(bytes: Vec<u8>) -> Scan {
-        scan(
-            &Bytes::from(bytes),
-            SEQ,
-            &FORMAT,
-            &Codec::new(FORMAT.store_id),
-        )
+        scan(&Bytes::from(bytes), SEQ, &FORMAT, &Codec::new(FORMAT.store_id))
     }
 
     fn dues(scan: &Scan) -> Vec<i64> {
@@ -223,11 +202,7 @@ mod tests {
             let scan = scanned(bytes);
             assert_eq!(dues(&scan), [0, 1, 3, 4], "flipped at {at}");
             let damage = scan.damaged[0];
-            assert_eq!(
-                (damage.offset, damage.len),
-                (offsets[2] as u64, 176),
-                "at {at}"
-            );
+            assert_eq!((damage.offset, damage.len), (offsets[2] as u64, 176), "at {at}");
             assert_eq!((scan.damaged.len(), scan.torn), (1, 0));
         }
     }

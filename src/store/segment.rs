@@ -50,10 +50,7 @@ impl Format {
 
     /// Segment and offset of a place.
     pub(super) fn place(&self, lsn: Lsn) -> (SegmentSeq, u64) {
-        (
-            SegmentSeq(lsn.0 / self.segment_bytes),
-            lsn.0 % self.segment_bytes,
-        )
+        (SegmentSeq(lsn.0 / self.segment_bytes), lsn.0 % self.segment_bytes)
     }
 }
 
@@ -77,9 +74,7 @@ pub(super) fn list(log_dir: &Path) -> io::Result<Vec<SegmentSeq>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(log_dir)? {
         let name = entry?.file_name();
-        let seq = name
-            .to_str()
-            .and_then(|name| name.strip_suffix(".log")?.parse().ok());
+        let seq = name.to_str().and_then(|name| name.strip_suffix(".log")?.parse().ok());
         found.extend(seq.map(SegmentSeq));
     }
     found.sort_unstable();
@@ -176,10 +171,7 @@ mod tests {
     use super::super::disk::NoFault;
     use super::*;
 
-    const FORMAT: Format = Format {
-        store_id: 5,
-        segment_bytes: 8192,
-    };
+    const FORMAT: Format = Format { store_id: 5, segment_bytes: 8192 };
 
     #[test]
     fn a_segment_knows_its_store_and_place() {
@@ -189,19 +181,13 @@ mod tests {
         assert_eq!(made.check(&FORMAT).unwrap(), Ok(()));
         assert_eq!(list(dir.path()).unwrap(), [SegmentSeq(3)]);
 
-        let other = Format {
-            store_id: 6,
-            ..FORMAT
-        };
+        let other = Format { store_id: 6, ..FORMAT };
         assert_eq!(made.check(&other).unwrap(), Err("of another store"));
         std::fs::copy(&made.path, log_path(dir.path(), SegmentSeq(4))).unwrap();
         let moved = Segment::open(dir.path(), SegmentSeq(4)).unwrap();
         assert_eq!(moved.check(&FORMAT).unwrap(), Err("of another place"));
         made.file.write_all_at(b"x", 41).unwrap();
-        assert_eq!(
-            made.check(&FORMAT).unwrap(),
-            Err("header checksum mismatch")
-        );
+        assert_eq!(made.check(&FORMAT).unwrap(), Err("header checksum mismatch"));
         made.file.set_len(10).unwrap();
         assert_eq!(made.check(&FORMAT).unwrap(), Err("shorter than a header"));
     }

@@ -16,11 +16,7 @@ fn hold(due_ms: EpochMs, body: &[u8]) -> Hold {
     Hold {
         due_ms,
         accepted_ms: NOW,
-        lane: LaneKey {
-            broker: "broker-a".into(),
-            topic: Bytes::from_static(b"T"),
-            queue: 2,
-        },
+        lane: LaneKey { broker: "broker-a".into(), topic: Bytes::from_static(b"T"), queue: 2 },
         unique_key: Bytes::from_static(b"7F00000100010000000000000000ABCD"),
         keys: Bytes::from_static(b"order-1 order-2"),
         client: "127.0.0.1:4711".into(),
@@ -49,20 +45,13 @@ impl Rig {
         let (clock, metrics) = (ManualClock::new(NOW), Metrics::new());
         let opening = Store::open(options, Arc::new(clock.clone()), &metrics).unwrap();
         let recovery = opening.recovered.blocking_recv().unwrap().unwrap();
-        Self {
-            store: opening.store,
-            due: opening.due,
-            clock,
-            metrics,
-            recovery,
-        }
+        Self { store: opening.store, due: opening.due, clock, metrics, recovery }
     }
 
     /// Holds and waits for the answer.
     fn hold(&self, hold: Hold) -> Result<TimerId, HoldError> {
         let (told, outcome) = std::sync::mpsc::channel();
-        self.store
-            .hold(hold, Box::new(move |outcome| told.send(outcome).unwrap()));
+        self.store.hold(hold, Box::new(move |outcome| told.send(outcome).unwrap()));
         outcome.recv().unwrap()
     }
 
@@ -85,10 +74,7 @@ impl Rig {
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap()
-        .block_on(future)
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
 fn files(dir: &Path, suffix: &str) -> Vec<String> {
@@ -133,10 +119,7 @@ fn what_is_not_complete_survives_a_restart_with_its_id_and_time() {
     let rig = Rig::open(options(dir.path()));
     for i in 0..100 {
         let due_ms = NOW + 60_000 - i * 7;
-        ids.insert(
-            rig.hold(hold(due_ms, &vec![i as u8; 400])).unwrap().0,
-            due_ms,
-        );
+        ids.insert(rig.hold(hold(due_ms, &vec![i as u8; 400])).unwrap().0, due_ms);
     }
     rig.close();
     assert!(files(dir.path(), ".log").len() > 3, "several tiny segments");
@@ -170,10 +153,7 @@ fn finished_segments_go_from_the_oldest_on() {
     rig.close();
     let kept = files(dir.path(), ".log");
     assert!(kept.contains(&"000000000000.log".to_owned()), "{kept:?}");
-    assert!(
-        kept.len() > 6,
-        "all younger ones wait for the straggler: {kept:?}"
-    );
+    assert!(kept.len() > 6, "all younger ones wait for the straggler: {kept:?}");
 
     let mut rig = Rig::open(options(dir.path()));
     assert_eq!(rig.recovery.pending, 1);
@@ -199,13 +179,7 @@ fn past_the_near_budget_holds_are_refused_until_some_are_done() {
         rig.hold(hold(NOW + 1, b"")).unwrap();
     }
     let refused = rig.hold(hold(NOW + 1, b""));
-    assert_eq!(
-        refused,
-        Err(HoldError::Full {
-            pending: 3,
-            limit: 3
-        })
-    );
+    assert_eq!(refused, Err(HoldError::Full { pending: 3, limit: 3 }));
     rig.clock.set_wall(NOW + 1);
     for due in rig.due(3) {
         rig.store.complete(due);
@@ -224,10 +198,7 @@ fn a_record_that_no_segment_could_take_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let rig = Rig::open(options(dir.path()));
     let err = rig.hold(hold(NOW + 1, &[0; 16 << 10])).unwrap_err();
-    assert!(
-        matches!(err, HoldError::TooLarge { len, limit } if len > limit),
-        "{err:?}"
-    );
+    assert!(matches!(err, HoldError::TooLarge { len, limit } if len > limit), "{err:?}");
     assert_eq!(rig.store.pending(), 0);
     rig.hold(hold(NOW + 1, &[0; 15 << 10])).unwrap();
     rig.hold(hold(NOW + 1, &[0; 15 << 10])).unwrap();
@@ -241,10 +212,7 @@ fn holds_are_refused_after_close() {
     let store = rig.store.clone();
     rig.close();
     let (told, outcome) = std::sync::mpsc::channel();
-    store.hold(
-        hold(NOW, b""),
-        Box::new(move |outcome| told.send(outcome).unwrap()),
-    );
+    store.hold(hold(NOW, b""), Box::new(move |outcome| told.send(outcome).unwrap()));
     assert_eq!(outcome.recv().unwrap(), Err(HoldError::Closed));
 }
 

@@ -27,16 +27,8 @@ struct Inbox {
 
 impl Timer {
     pub(super) fn new(alarm: Arc<dyn Alarm>) -> Self {
-        let inbox = Inbox {
-            arrived: Vec::new(),
-            asleep_until: None,
-            stopped: false,
-        };
-        Self {
-            inbox: Mutex::new(inbox),
-            alarm,
-            next_due: AtomicI64::new(i64::MAX),
-        }
+        let inbox = Inbox { arrived: Vec::new(), asleep_until: None, stopped: false };
+        Self { inbox: Mutex::new(inbox), alarm, next_due: AtomicI64::new(i64::MAX) }
     }
 
     /// Adds messages; wakes the thread only if one of them is due before it wakes by itself.
@@ -53,10 +45,7 @@ impl Timer {
 
     /// Ends the thread; what has not fallen due stays on disk.
     pub(super) fn stop(&self) {
-        self.inbox
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .stopped = true;
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner).stopped = true;
         self.alarm.ring();
     }
 
@@ -78,8 +67,7 @@ impl Timer {
                 return;
             }
             let deadline = wheel.next_deadline();
-            self.next_due
-                .store(deadline.unwrap_or(i64::MAX), Ordering::Relaxed);
+            self.next_due.store(deadline.unwrap_or(i64::MAX), Ordering::Relaxed);
             let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
             if inbox.stopped {
                 return;
@@ -90,10 +78,7 @@ impl Timer {
             inbox.asleep_until = Some(deadline.unwrap_or(i64::MAX));
             drop(inbox);
             self.alarm.wait(deadline);
-            self.inbox
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .asleep_until = None;
+            self.inbox.lock().unwrap_or_else(PoisonError::into_inner).asleep_until = None;
         }
     }
 
@@ -112,12 +97,7 @@ mod tests {
     use crate::clock::ManualClock;
 
     fn due(due_ms: i64, lsn: u64) -> Due {
-        Due {
-            due_ms,
-            lsn: Lsn(lsn),
-            len: 8,
-            lane: LaneId(0),
-        }
+        Due { due_ms, lsn: Lsn(lsn), len: 8, lane: LaneId(0) }
     }
 
     #[test]
@@ -143,10 +123,7 @@ mod tests {
         while last.len() < 3 {
             last.extend(receiver.blocking_recv().unwrap());
         }
-        assert_eq!(
-            last,
-            [due(1_000_500, 1), due(1_000_500, 2), due(31_000_000_000, 5)]
-        );
+        assert_eq!(last, [due(1_000_500, 1), due(1_000_500, 2), due(31_000_000_000, 5)]);
         timer.stop();
         thread.join().unwrap();
         assert!(receiver.blocking_recv().is_none());

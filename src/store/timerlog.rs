@@ -11,7 +11,7 @@ use super::index::Contents;
 use super::keeper::Keeper;
 use super::record::{self, Codec, u32_of};
 use super::segment::{HEADER_LEN, Segment, SegmentSeq};
-use super::{Due, Hold, Lsn};
+use super::{Due, Hold, LaneId, Lsn};
 use crate::clock::EpochMs;
 
 /// The segment files by number, for readers.
@@ -20,35 +20,21 @@ pub(super) struct Segments(RwLock<BTreeMap<SegmentSeq, Arc<Segment>>>);
 
 impl Segments {
     pub(super) fn get(&self, seq: SegmentSeq) -> Option<Arc<Segment>> {
-        self.0
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&seq)
-            .map(Arc::clone)
+        self.0.read().unwrap_or_else(PoisonError::into_inner).get(&seq).map(Arc::clone)
     }
 
     pub(super) fn insert(&self, segment: Arc<Segment>) {
-        self.0
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(segment.seq, segment);
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(segment.seq, segment);
     }
 
     /// Hands over all of them.
     pub(super) fn move_into(&self, other: &Self) {
         let mine = std::mem::take(&mut *self.0.write().unwrap_or_else(PoisonError::into_inner));
-        other
-            .0
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .extend(mine);
+        other.0.write().unwrap_or_else(PoisonError::into_inner).extend(mine);
     }
 
     fn remove(&self, seq: SegmentSeq) {
-        self.0
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&seq);
+        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&seq);
     }
 
     pub(super) fn len(&self) -> usize {
@@ -66,18 +52,11 @@ pub(super) struct Positions {
 impl Positions {
     /// A log that was found complete up to `end`.
     pub(super) fn at(end: Lsn) -> Self {
-        Self {
-            written: end,
-            synced: end,
-        }
+        Self { written: end, synced: end }
     }
 
     fn wrote(&mut self, end: Lsn) {
-        assert!(
-            end >= self.written,
-            "the log went back from {:?} to {end:?}",
-            self.written
-        );
+        assert!(end >= self.written, "the log went back from {:?} to {end:?}", self.written);
         self.written = end;
     }
 
@@ -184,11 +163,8 @@ impl Timerlog {
     pub(super) fn add_complete(&mut self, ended: &[Due]) -> Option<Lsn> {
         let lsn = self.begin(record::complete_len(ended.len()) as u64)?;
         let from = self.batch.ended.len();
-        self.batch
-            .ended
-            .extend(ended.iter().map(|due| (due.lsn, due.due_ms)));
-        self.codec
-            .complete(&self.batch.ended[from..], lsn, &mut self.batch.bytes);
+        self.batch.ended.extend(ended.iter().map(|due| (due.lsn, due.due_ms)));
+        self.codec.complete(&self.batch.ended[from..], lsn, &mut self.batch.bytes);
         Some(lsn)
     }
 
@@ -222,12 +198,7 @@ impl Timerlog {
             self.batch.records,
         );
         let len = self.batch.bytes.len() as u64;
-        self.disk.write_at(
-            &self.open.file,
-            &self.open.path,
-            &self.batch.bytes,
-            self.end,
-        )?;
+        self.disk.write_at(&self.open.file, &self.open.path, &self.batch.bytes, self.end)?;
         self.end += len;
         self.contents.end = self.end;
         self.positions.wrote(Lsn(start.0 + len));
@@ -248,9 +219,9 @@ impl Timerlog {
     }
 
     /// A written hold is pending now.
-    pub(super) fn note_hold(&mut self, hold: &Hold, lsn: Lsn, len: u64) {
+    pub(super) fn note_hold(&mut self, hold: &Hold, lane: LaneId, lsn: Lsn, len: u32) {
         let (seq, offset) = self.format.place(lsn);
-        self.contents.add_hold(hold, offset as u32, len as u32);
+        self.contents.add_hold(hold, lane, offset as u32, len);
         self.live.entry(seq).or_default().pending += 1;
     }
 
@@ -270,10 +241,7 @@ impl Timerlog {
     /// Goes on to the next segment, once everything in this one is synced. On failure the open
     /// segment stays.
     pub(super) fn rotate(&mut self) -> io::Result<()> {
-        assert!(
-            !self.is_dirty(),
-            "a segment with unsynced records must stay open"
-        );
+        assert!(!self.is_dirty(), "a segment with unsynced records must stay open");
         let next = self.keeper.spare();
         self.keeper.prepare(match &next {
             Ok(segment) => segment.seq.next(),
@@ -282,8 +250,7 @@ impl Timerlog {
         let next = Arc::new(next?);
         self.segments.insert(Arc::clone(&next));
         let sealed = std::mem::replace(&mut self.open, next);
-        self.keeper
-            .seal(sealed.seq, std::mem::take(&mut self.contents));
+        self.keeper.seal(sealed.seq, std::mem::take(&mut self.contents));
         self.live.entry(sealed.seq).or_default();
         self.end = HEADER_LEN;
         let start = self.format.lsn(self.open.seq, self.end);

@@ -32,10 +32,7 @@ pub(super) struct Wheel {
 
 impl Wheel {
     pub(super) fn new() -> Self {
-        Self {
-            opened_to: i64::MIN,
-            ..Self::default()
-        }
+        Self { opened_to: i64::MIN, ..Self::default() }
     }
 
     /// Adds a message; one whose time has passed leaves with the next [`Wheel::advance`].
@@ -103,12 +100,7 @@ mod tests {
     use super::*;
 
     fn due(due_ms: i64, lsn: u64) -> Due {
-        Due {
-            due_ms,
-            lsn: Lsn(lsn),
-            len: 8,
-            lane: LaneId(0),
-        }
+        Due { due_ms, lsn: Lsn(lsn), len: 8, lane: LaneId(0) }
     }
 
     #[derive(Debug, Clone)]

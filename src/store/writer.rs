@@ -101,8 +101,7 @@ impl Writer {
                     Ok(()) => {}
                     Err(full) => {
                         self.counts.release(1);
-                        self.queue
-                            .answer(vec![Err(HoldError::NoSpace(full.to_string()))]);
+                        self.queue.answer(vec![Err(HoldError::NoSpace(full.to_string()))]);
                         return Ok(());
                     }
                 }
@@ -120,11 +119,7 @@ impl Writer {
     /// Puts the completions into the batch. On a full disk they wait for the next round.
     fn add_completes(&mut self) -> io::Result<()> {
         while !self.backlog.is_empty() {
-            let count = self
-                .backlog
-                .len()
-                .min(COMPLETE_MAX)
-                .min(self.complete_fits());
+            let count = self.backlog.len().min(COMPLETE_MAX).min(self.complete_fits());
             if self.log.add_complete(&self.backlog[..count]).is_none() {
                 self.commit(&mut Vec::new())?;
                 if self.rotate()?.is_err() {
@@ -153,32 +148,22 @@ impl Writer {
             return Ok(());
         }
         self.log.write()?;
-        self.dirty_since
-            .get_or_insert_with(|| self.clock.monotonic());
+        self.dirty_since.get_or_insert_with(|| self.clock.monotonic());
         if placed.is_empty() {
             return Ok(());
         }
         if self.flush == Flush::Sync {
             self.sync()?;
         }
-        self.metrics
-            .store_commit_records
-            .observe(placed.len() as f64);
-        let outcomes = placed
-            .iter()
-            .map(|placed| Ok(TimerId(placed.lsn.0)))
-            .collect();
+        self.metrics.store_commit_records.observe(placed.len() as f64);
+        let outcomes = placed.iter().map(|placed| Ok(TimerId(placed.lsn.0))).collect();
         let told = self.queue.answer(outcomes);
         self.metrics.store_accepted.inc_by(told);
         let dues = placed.drain(..).map(|Placed { waiting, lsn }| {
-            self.log.note_hold(&waiting.hold, lsn, waiting.len);
-            let lane = self.lanes.take(&waiting.hold.lane, 1);
-            Due {
-                due_ms: waiting.hold.due_ms,
-                lsn,
-                len: record_len(waiting.len),
-                lane,
-            }
+            let Waiting { hold, len } = waiting;
+            let (lane, len) = (self.lanes.take(&hold.lane, 1), record_len(len));
+            self.log.note_hold(&hold, lane, lsn, len);
+            Due { due_ms: hold.due_ms, lsn, len, lane }
         });
         self.timer.insert(dues.collect());
         Ok(())

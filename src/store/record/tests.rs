@@ -5,32 +5,13 @@ use super::*;
 fn any_hold() -> impl Strategy<Value = Hold> {
     let bytes = |max| prop::collection::vec(any::<u8>(), 0..max).prop_map(Bytes::from);
     (
-        (
-            any::<i64>(),
-            any::<i64>(),
-            "[a-z]{0,20}",
-            any::<i32>(),
-            "[0-9.:]{0,21}",
-        ),
+        (any::<i64>(), any::<i64>(), "[a-z]{0,20}", any::<i32>(), "[0-9.:]{0,21}"),
         (bytes(40), bytes(40), bytes(40), bytes(300), bytes(3000)),
     )
         .prop_map(|((due_ms, accepted_ms, broker, queue, client), rest)| {
             let (topic, unique_key, keys, header, body) = rest;
-            let lane = LaneKey {
-                broker,
-                topic,
-                queue,
-            };
-            Hold {
-                due_ms,
-                accepted_ms,
-                lane,
-                unique_key,
-                keys,
-                client,
-                header,
-                body,
-            }
+            let lane = LaneKey { broker, topic, queue };
+            Hold { due_ms, accepted_ms, lane, unique_key, keys, client, header, body }
         })
 }
 
@@ -70,11 +51,7 @@ fn bytes_of_a_hold_stay_as_documented() {
     let hold = Hold {
         due_ms: 0x0102_0304_0506_0708,
         accepted_ms: 9,
-        lane: LaneKey {
-            broker: "b".into(),
-            topic: Bytes::from_static(b"to"),
-            queue: -1,
-        },
+        lane: LaneKey { broker: "b".into(), topic: Bytes::from_static(b"to"), queue: -1 },
         unique_key: Bytes::from_static(b"uni"),
         keys: Bytes::from_static(b"keys"),
         client: "peer5".into(),
@@ -133,11 +110,7 @@ fn a_section_too_long_for_the_layout_is_no_record() {
     let mut hold = Hold {
         due_ms: 1,
         accepted_ms: 1,
-        lane: LaneKey {
-            broker: String::new(),
-            topic: Bytes::new(),
-            queue: 0,
-        },
+        lane: LaneKey { broker: String::new(), topic: Bytes::new(), queue: 0 },
         unique_key: Bytes::from(vec![b'u'; 65_535]),
         keys: Bytes::new(),
         client: String::new(),

@@ -26,11 +26,7 @@ fn delivered(dir: &Path) -> (Vec<Bytes>, Recovery) {
     rig.clock.set_wall(NOW + 1_000_000);
     let count = rig.recovery.pending as usize;
     let dues = rig.due(count);
-    let bodies = rig
-        .read(dues)
-        .into_iter()
-        .map(|(_, held)| held.unwrap().hold.body)
-        .collect();
+    let bodies = rig.read(dues).into_iter().map(|(_, held)| held.unwrap().hold.body).collect();
     let recovery = rig.recovery.clone();
     rig.close();
     (bodies, recovery)
@@ -135,11 +131,7 @@ fn any_torn_end_is_cut_and_everything_before_it_kept() {
         let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
         file.write_all_at(&vec![0; end - cut], cut as u64).unwrap();
         let (bodies, recovery) = delivered(copy.path());
-        assert!(
-            (3..5).contains(&bodies.len()),
-            "cut at {cut}: {}",
-            bodies.len()
-        );
+        assert!((3..5).contains(&bodies.len()), "cut at {cut}: {}", bodies.len());
         assert_eq!(recovery.damaged, 0);
         // What was cut is gone for good, and the log goes on over it.
         let rig = Rig::open(options(copy.path()));

@@ -12,27 +12,21 @@ struct Switch {
     on: AtomicBool,
     error: Option<i32>,
     gate: (Mutex<bool>, Condvar),
+    /// Told when the writer stands at the gate; nobody else is stopped there.
+    blocked: Mutex<Option<std::sync::mpsc::Sender<()>>>,
 }
 
 impl Switch {
     fn failing(op: DiskOp, errno: i32) -> Arc<Self> {
         let gate = (Mutex::new(true), Condvar::new());
-        Arc::new(Self {
-            op,
-            on: AtomicBool::new(false),
-            error: Some(errno),
-            gate,
-        })
+        let (on, blocked) = (AtomicBool::new(false), Mutex::default());
+        Arc::new(Self { op, on, error: Some(errno), gate, blocked })
     }
 
     fn blocking(op: DiskOp) -> Arc<Self> {
         let gate = (Mutex::new(false), Condvar::new());
-        Arc::new(Self {
-            op,
-            on: AtomicBool::new(false),
-            error: None,
-            gate,
-        })
+        let (on, blocked) = (AtomicBool::new(false), Mutex::default());
+        Arc::new(Self { op, on, error: None, gate, blocked })
     }
 
     fn set(&self, on: bool) {
@@ -52,6 +46,12 @@ impl Fault for Switch {
         }
         if let Some(errno) = self.error {
             return Err(io::Error::from_raw_os_error(errno));
+        }
+        if std::thread::current().name() != Some("store-writer") {
+            return Ok(());
+        }
+        if let Some(blocked) = self.blocked.lock().unwrap().take() {
+            blocked.send(()).unwrap();
         }
         let mut open = self.gate.0.lock().unwrap();
         while !*open {
@@ -86,10 +86,7 @@ fn poisoned_by(op: DiskOp) {
     assert!(matches!(failed, Err(HoldError::Poisoned(_))), "{failed:?}");
     switch.set(false);
     let after = rig.hold(hold(NOW + 10, b"after"));
-    assert!(
-        matches!(after, Err(HoldError::Poisoned(_))),
-        "never retried: {after:?}"
-    );
+    assert!(matches!(after, Err(HoldError::Poisoned(_))), "never retried: {after:?}");
     assert!(rig.store.poisoned().is_some());
     assert_eq!(rig.metrics.store_poisoned.get(), 1);
     assert_eq!(rig.store.pending(), 1);
@@ -98,10 +95,7 @@ fn poisoned_by(op: DiskOp) {
     rig.clock.set_wall(NOW + 10);
     let due = rig.due(1)[0];
     assert_eq!(due.lsn.0, before.0);
-    assert_eq!(
-        rig.read(vec![due])[0].1.as_ref().unwrap().hold.body,
-        "before"
-    );
+    assert_eq!(rig.read(vec![due])[0].1.as_ref().unwrap().hold.body, "before");
     rig.store.complete(due);
     rig.close();
 
@@ -111,19 +105,10 @@ fn poisoned_by(op: DiskOp) {
     let count = rig.recovery.pending as usize;
     let bodies: Vec<_> = {
         let dues = rig.due(count);
-        rig.read(dues)
-            .into_iter()
-            .map(|(_, held)| held.unwrap().hold.body)
-            .collect()
+        rig.read(dues).into_iter().map(|(_, held)| held.unwrap().hold.body).collect()
     };
-    assert!(
-        bodies.contains(&Bytes::from_static(b"before")),
-        "{bodies:?}"
-    );
-    assert!(
-        !bodies.contains(&Bytes::from_static(b"after")),
-        "{bodies:?}"
-    );
+    assert!(bodies.contains(&Bytes::from_static(b"before")), "{bodies:?}");
+    assert!(!bodies.contains(&Bytes::from_static(b"after")), "{bodies:?}");
     rig.close();
 }
 
@@ -176,32 +161,33 @@ fn a_hung_sync_is_answered_in_time_and_may_still_deliver() {
     let mut options = options(dir.path());
     options.fault = switch.clone();
     options.stall = Duration::from_millis(30);
-    let metrics = Metrics::new();
-    let clock: Arc<dyn Clock> = Arc::new(crate::clock::SystemClock::new());
-    let now = clock.wall_ms();
-    let mut opening = Store::open(options, clock, &metrics).unwrap();
-    opening.recovered.blocking_recv().unwrap().unwrap();
+    let mut rig = Rig::open(options);
+    let (at_the_gate, blocked) = std::sync::mpsc::channel();
+    *switch.blocked.lock().unwrap() = Some(at_the_gate);
     switch.set(true);
     let (told, outcome) = std::sync::mpsc::channel();
     let send = |body: &[u8]| {
         let told = told.clone();
         let receipt = move |outcome| told.send(outcome).unwrap();
-        opening.store.hold(hold(now, body), Box::new(receipt));
+        rig.store.hold(hold(NOW, body), Box::new(receipt));
     };
     send(b"with the disk");
+    blocked.recv().unwrap();
+    rig.clock.advance(Duration::from_millis(30));
     assert_eq!(outcome.recv().unwrap(), Err(HoldError::Stalled(30)));
     send(b"waiting behind it");
+    rig.clock.advance(Duration::from_millis(30));
     assert_eq!(outcome.recv().unwrap(), Err(HoldError::Stalled(30)));
     switch.set(false);
     switch.open_gate();
     // The one the disk had comes; the one behind it was dropped.
-    let due = opening.due.blocking_recv().unwrap();
-    let read = block_on(opening.store.read(due));
+    let due = rig.due(1);
+    let read = rig.read(due);
     assert_eq!(read.len(), 1);
     assert_eq!(read[0].1.as_ref().unwrap().hold.body, "with the disk");
-    assert_eq!(opening.store.pending(), 1);
-    assert_eq!(metrics.store_accepted.get(), 0);
-    block_on(opening.store.close());
+    assert_eq!(rig.store.pending(), 1);
+    assert_eq!(rig.metrics.store_accepted.get(), 0);
+    rig.close();
 }
 
 #[test]
@@ -209,9 +195,7 @@ fn damaged_bytes_are_an_error_and_cost_no_neighbour() {
     use std::os::unix::fs::FileExt;
     let dir = tempfile::tempdir().unwrap();
     let mut rig = Rig::open(options(dir.path()));
-    let ids: Vec<_> = (0..3)
-        .map(|i| rig.hold(hold(NOW + i, b"x")).unwrap())
-        .collect();
+    let ids: Vec<_> = (0..3).map(|i| rig.hold(hold(NOW + i, b"x")).unwrap()).collect();
     rig.clock.set_wall(NOW + 10);
     let dues = rig.due(3);
     let path = segment::log_path(&segment::dir_of(dir.path()), segment::SegmentSeq(0));
