@@ -4,12 +4,7 @@
 //! `cargo bench --bench relay [-- ROUNDS]`. The relay under test has a thread of its own, whose CPU
 //! time is what counts; clients and broker share another.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    missing_docs,
-    reason = "a measuring program"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a measuring program")]
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -45,10 +40,7 @@ enum Kind {
 }
 
 fn main() {
-    let rounds = std::env::args()
-        .skip(1)
-        .find_map(|arg| arg.parse().ok())
-        .unwrap_or(5);
+    let rounds = std::env::args().skip(1).find_map(|arg| arg.parse().ok()).unwrap_or(5);
     println!("connections x in flight | way | us per request | relay CPU us per request");
     for shape in SHAPES {
         let kinds = [Kind::Direct, Kind::Copy, Kind::Session, Kind::Holding];
@@ -63,10 +55,7 @@ fn main() {
             cpu.sort_by(f64::total_cmp);
             taken.sort_by(|a, b| a.0.total_cmp(&b.0));
             let (wall, cpu) = (taken[rounds / 2].0, cpu[rounds / 2]);
-            println!(
-                "{:>2} x {:>3} | {name:8} | {wall:8.2} | {cpu:8.2}",
-                shape.0, shape.1
-            );
+            println!("{:>2} x {:>3} | {name:8} | {wall:8.2} | {cpu:8.2}", shape.0, shape.1);
         }
     }
 }
@@ -74,9 +63,7 @@ fn main() {
 /// Microseconds of wall time and of the relay's CPU per request.
 fn measure(kind: Kind, (connections, window, each): (usize, usize, usize)) -> (f64, f64) {
     let load = single_threaded();
-    let broker = load
-        .block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
-        .unwrap();
+    let broker = load.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).unwrap();
     let behind = broker.local_addr().unwrap();
     load.spawn(async move {
         loop {
@@ -136,10 +123,7 @@ fn start(kind: Kind, behind: SocketAddr) -> (SocketAddr, Option<Relay>) {
 /// CPU time of this thread.
 fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(
-        u64::try_from(time.tv_sec).unwrap(),
-        u32::try_from(time.tv_nsec).unwrap(),
-    )
+    Duration::new(u64::try_from(time.tv_sec).unwrap(), u32::try_from(time.tv_nsec).unwrap())
 }
 
 async fn copy(listener: TcpListener, behind: SocketAddr) {
@@ -173,11 +157,7 @@ async fn sessions(listener: TcpListener, behind: SocketAddr, ended: oneshot::Rec
         max_connections: 100,
     });
     let door = Door {
-        broker: BrokerId {
-            cluster: "c".into(),
-            name: "b".into(),
-            id: 0,
-        },
+        broker: BrokerId { cluster: "c".into(), name: "b".into(), id: 0 },
         host: Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
         port: 20_000,
         vip: false,

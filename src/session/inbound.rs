@@ -90,14 +90,7 @@ struct Admission {
 
 impl<'a> Inbound<'a> {
     pub(super) fn new(session: &'a Session, client: ReadHalf<'a>, broker: WriteHalf<'a>) -> Self {
-        Self {
-            session,
-            client,
-            broker,
-            body_left: 0,
-            begun: Vec::new(),
-            spoke: false,
-        }
+        Self { session, client, broker, body_left: 0, begun: Vec::new(), spoke: false }
     }
 
     /// Runs until either side is gone or the client sends what cannot be relayed. When a drain has
@@ -140,11 +133,7 @@ impl<'a> Inbound<'a> {
     async fn read(&mut self, drains: bool) -> Result<(), Ended> {
         let mut chunk = Chunk::take();
         let begun = self.begun.len();
-        let end = if drains {
-            (begun + self.missing()).min(CHUNK)
-        } else {
-            CHUNK
-        };
+        let end = if drains { (begun + self.missing()).min(CHUNK) } else { CHUNK };
         let into = chunk.get_mut(begun..end).unwrap_or_default();
         let n = match read_now(&mut self.client, into).await {
             None => return Ok(()),
@@ -228,11 +217,7 @@ impl<'a> Inbound<'a> {
         if self.body_left > 0 {
             let len = self.body_left.min(bytes.len());
             self.body_left -= len;
-            return Ok(if len == 0 {
-                Step::More
-            } else {
-                Step::Pass(len)
-            });
+            return Ok(if len == 0 { Step::More } else { Step::Pass(len) });
         }
         let prefix = match Prefix::parse(bytes) {
             Ok(Some(prefix)) => prefix,
@@ -266,10 +251,7 @@ impl<'a> Inbound<'a> {
     }
 
     async fn write(&mut self, bytes: &[u8]) -> Result<(), Ended> {
-        self.broker
-            .write_all(bytes)
-            .await
-            .map_err(|err| Ended::Broker(Some(err)))
+        self.broker.write_all(bytes).await.map_err(|err| Ended::Broker(Some(err)))
     }
 
     /// Waits until a frame may be looked into; what is relayed does not wait with it.
@@ -356,9 +338,7 @@ impl<'a> Inbound<'a> {
                 let client = self.session.client.clone();
                 let record = hold::record(&command, &door.broker.name, due_ms, arrival, client);
                 let receipt =
-                    self.session
-                        .outbox
-                        .receipt(pending, admission.permit, admission.spent);
+                    self.session.outbox.receipt(pending, admission.permit, admission.spent);
                 shared.holder.hold(record, receipt);
             }
             Decision::Refuse { code, remark, why } if command.is_oneway() => {
@@ -366,13 +346,7 @@ impl<'a> Inbound<'a> {
                 dropped.get_or_create(&Why { why }).inc();
                 if let Some(unlogged) = self.session.may_log(why) {
                     let client = &self.session.client;
-                    tracing::warn!(
-                        client,
-                        code,
-                        remark,
-                        unlogged,
-                        "one-way delayed send dropped"
-                    );
+                    tracing::warn!(client, code, remark, unlogged, "one-way delayed send dropped");
                 }
             }
             Decision::Refuse { code, remark, why } => {
@@ -394,10 +368,7 @@ impl<'a> Inbound<'a> {
             FrameError::HeaderTooLong { .. } => "header longer than its frame",
             FrameError::SerializeType(_) => "unknown serialize type",
         });
-        Ended::Rejected(Rejection {
-            guess,
-            detail: err.to_string(),
-        })
+        Ended::Rejected(Rejection { guess, detail: err.to_string() })
     }
 }
 
@@ -433,10 +404,7 @@ fn body_names_a_delay(frame: &[u8], head: usize, len: usize) -> bool {
 /// A frame that names a delay and cannot be read: a stock broker would close the connection, and
 /// relayed it might come early.
 fn unreadable(why: impl ToString) -> Ended {
-    Ended::Rejected(Rejection {
-        guess: "unreadable delayed send",
-        detail: why.to_string(),
-    })
+    Ended::Rejected(Rejection { guess: "unreadable delayed send", detail: why.to_string() })
 }
 
 fn received(read: io::Result<usize>) -> Result<usize, Ended> {

@@ -86,10 +86,7 @@ fn admit(client: TcpStream, peer: SocketAddr, door: &Arc<Door>, shared: &Arc<Sha
 }
 
 fn is_the_clients(err: &io::Error) -> bool {
-    matches!(
-        err.kind(),
-        io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset
-    )
+    matches!(err.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset)
 }
 
 async fn rest(pause: Duration, stopping: &mut Stopping) {

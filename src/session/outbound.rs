@@ -30,12 +30,7 @@ pub(super) struct Outbound<'a> {
 
 impl<'a> Outbound<'a> {
     pub(super) fn new(session: &'a Session, broker: ReadHalf<'a>, client: WriteHalf<'a>) -> Self {
-        Self {
-            session,
-            broker,
-            client,
-            frames: Frames::default(),
-        }
+        Self { session, broker, client, frames: Frames::default() }
     }
 
     /// Runs until either side is gone, or a drain is through.
@@ -126,10 +121,7 @@ impl<'a> Outbound<'a> {
     }
 
     async fn write(&mut self, bytes: &[u8]) -> Result<(), Ended> {
-        self.client
-            .write_all(bytes)
-            .await
-            .map_err(|err| Ended::Client(Some(err)))
+        self.client.write_all(bytes).await.map_err(|err| Ended::Client(Some(err)))
     }
 }
 

@@ -37,10 +37,7 @@ pub(super) struct Owed {
 #[derive(Debug)]
 pub(super) enum Answer {
     /// What became of a hold.
-    Held {
-        pending: Pending,
-        outcome: Result<TimerId, HoldError>,
-    },
+    Held { pending: Pending, outcome: Result<TimerId, HoldError> },
     /// A complete frame.
     Frame(Bytes),
 }
@@ -66,17 +63,12 @@ impl Outbox {
     pub(super) async fn permit(&self) -> Permit {
         let permit = Arc::clone(&self.permits).acquire_owned().await;
         // The semaphore is never closed.
-        Permit {
-            _permit: permit.ok(),
-        }
+        Permit { _permit: permit.ok() }
     }
 
     /// Adds an answer, from any thread.
     pub(super) fn push(&self, answer: Answer, permit: Permit) {
-        let owed = Owed {
-            answer,
-            _permit: permit,
-        };
+        let owed = Owed { answer, _permit: permit };
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         answers.push(owed);
         let first = answers.len() == 1;
@@ -96,11 +88,8 @@ impl Outbox {
         permit: Permit,
         spent: Spent,
     ) -> Receipt {
-        let mut ticket = Ticket {
-            outbox: Arc::clone(self),
-            owed: Some((pending, permit)),
-            _spent: spent,
-        };
+        let mut ticket =
+            Ticket { outbox: Arc::clone(self), owed: Some((pending, permit)), _spent: spent };
         Box::new(move |outcome| ticket.settle(outcome))
     }
 

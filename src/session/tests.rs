@@ -59,11 +59,7 @@ struct Setup {
 
 impl Default for Setup {
     fn default() -> Self {
-        Self {
-            budget: 64 * 1024 * 1024,
-            connections: 10_000,
-            broker_id: 0,
-        }
+        Self { budget: 64 * 1024 * 1024, connections: 10_000, broker_id: 0 }
     }
 }
 
@@ -104,29 +100,14 @@ impl Rig {
         let listener = loopback().await;
         let address = listener.local_addr().unwrap();
         let door = Door {
-            broker: BrokerId {
-                cluster: "c".into(),
-                name: "broker-a".into(),
-                id: setup.broker_id,
-            },
+            broker: BrokerId { cluster: "c".into(), name: "broker-a".into(), id: setup.broker_id },
             host: Some(IpAddr::V4(Ipv4Addr::new(10, 1, 2, 3))),
             port: 20_000,
             vip: false,
             target: seen,
         };
         listener::spawn(listener, door.clone(), Arc::clone(&shared));
-        Self {
-            address,
-            broker,
-            target,
-            holds,
-            stop,
-            budget,
-            metrics,
-            clock,
-            shared,
-            door,
-        }
+        Self { address, broker, target, holds, stop, budget, metrics, clock, shared, door }
     }
 
     /// A client and the broker's end of its twin.
@@ -172,10 +153,7 @@ impl Dice {
 
 /// A frame with whatever header and body.
 fn raw(serialize: u8, header: &[u8], body: &[u8]) -> Vec<u8> {
-    let mut frame = u32::try_from(4 + header.len() + body.len())
-        .unwrap()
-        .to_be_bytes()
-        .to_vec();
+    let mut frame = u32::try_from(4 + header.len() + body.len()).unwrap().to_be_bytes().to_vec();
     let [_, a, b, c] = u32::try_from(header.len()).unwrap().to_be_bytes();
     frame.extend([serialize, a, b, c]);
     frame.extend(header);
@@ -243,10 +221,7 @@ struct Commands {
 
 impl Commands {
     fn of(stream: TcpStream) -> Self {
-        Self {
-            stream,
-            buffer: BytesMut::new(),
-        }
+        Self { stream, buffer: BytesMut::new() }
     }
 
     async fn next(&mut self) -> Command {

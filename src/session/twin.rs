@@ -163,9 +163,7 @@ async fn connect(address: &str, vip: bool) -> io::Result<TcpStream> {
         twin.set_nodelay(true)?;
         Ok(twin)
     };
-    timeout(CONNECT_WITHIN, any)
-        .await
-        .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+    timeout(CONNECT_WITHIN, any).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
 fn vip_address(address: &str) -> Option<String> {
@@ -223,11 +221,7 @@ async fn last_words(direction: impl Future<Output = Ended>) -> Option<Ended> {
 
 /// Returns when the address is no longer `address`. A table that is gone changes nothing any more.
 async fn moved(target: &mut watch::Receiver<Option<String>>, address: &str) {
-    if target
-        .wait_for(|now| now.as_deref() != Some(address))
-        .await
-        .is_err()
-    {
+    if target.wait_for(|now| now.as_deref() != Some(address)).await.is_err() {
         pending().await
     }
 }

@@ -60,24 +60,14 @@ impl Proxy {
             max_connections: 1_000,
         });
         let door = Door {
-            broker: BrokerId {
-                cluster: "DefaultCluster".into(),
-                name: "broker-a".into(),
-                id: 0,
-            },
+            broker: BrokerId { cluster: "DefaultCluster".into(), name: "broker-a".into(), id: 0 },
             host: Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
             port: 20_000,
             vip: false,
             target: seen,
         };
         listener::spawn(listener, door, Arc::clone(&shared));
-        Self {
-            address,
-            stop,
-            shared,
-            metrics,
-            _target: target,
-        }
+        Self { address, stop, shared, metrics, _target: target }
     }
 
     async fn client(&self) -> RawClient {
@@ -101,10 +91,7 @@ async fn delayed_sends_of_both_codes_are_held_and_plain_ones_reach_the_broker() 
     let broker = ScriptedPeer::broker().await;
     let proxy = Proxy::before(broker.address()).await;
     let mut client = proxy.client().await;
-    for (opaque, send) in [
-        (1, send_v1("T", 2, DELAYED, "x")),
-        (2, send_v2("T", 3, DELAYED, "x")),
-    ] {
+    for (opaque, send) in [(1, send_v1("T", 2, DELAYED, "x")), (2, send_v2("T", 3, DELAYED, "x"))] {
         let answer = client.call(send, opaque).await;
         assert_eq!(answer.header.code, 0);
         // 127.0.0.1, port 20000, the timer's id with bit 62 set.
@@ -221,11 +208,7 @@ async fn requests_of_the_broker_that_nobody_answers_are_no_trouble() {
         broker.push(0, &request);
     }
     assert_eq!(client.call(ask(34), 2).await.header.code, 0);
-    let pushed: Vec<i32> = client
-        .pushed
-        .iter()
-        .map(|request| request.header.code)
-        .collect();
+    let pushed: Vec<i32> = client.pushed.iter().map(|request| request.header.code).collect();
     assert_eq!(pushed, [39, 40, 220, 221, 307, 309, 326]);
     proxy.ended().await;
 }
@@ -235,12 +218,9 @@ async fn a_broken_line_breaks_both_ends_and_a_mended_one_serves_again() {
     let broker = ScriptedPeer::broker().await;
     let line = FaultRelay::start(broker.address()).await;
     let proxy = Proxy::before(line.address()).await;
-    for fault in [
-        Fault::Refuse,
-        Fault::ResetAfterRequest(0),
-        Fault::CutAfter(0),
-        Fault::ResetAfter(0),
-    ] {
+    for fault in
+        [Fault::Refuse, Fault::ResetAfterRequest(0), Fault::CutAfter(0), Fault::ResetAfter(0)]
+    {
         let mut client = proxy.client().await;
         client.call(ask(34), 1).await;
         line.set(fault).await;

@@ -49,9 +49,7 @@ async fn running(rig: &Rig) -> (TcpStream, TcpStream) {
 #[tokio::test]
 async fn a_broker_that_is_down_looks_down() {
     let rig = Rig::new().await;
-    let Rig {
-        broker, address, ..
-    } = rig;
+    let Rig { broker, address, .. } = rig;
     drop(broker);
     let mut client = TcpStream::connect(address).await.unwrap();
     // Even a delayed send, which would not need the broker now.
@@ -104,16 +102,8 @@ async fn both_ports_of_an_endpoint_lead_to_the_broker_and_vip_to_its_vip_port_fi
         broker: rig.door.broker.clone(),
         port: front.port(),
         listeners: [
-            EndpointListener {
-                listener: front_listener,
-                port: front.port(),
-                vip: false,
-            },
-            EndpointListener {
-                listener: vip_listener,
-                port: vip_front.port(),
-                vip: true,
-            },
+            EndpointListener { listener: front_listener, port: front.port(), vip: false },
+            EndpointListener { listener: vip_listener, port: vip_front.port(), vip: true },
         ],
         target: seen,
     };
@@ -124,9 +114,7 @@ async fn both_ports_of_an_endpoint_lead_to_the_broker_and_vip_to_its_vip_port_fi
     soon("a VIP twin", vip.accept()).await.unwrap();
     drop(vip);
     let _second = TcpStream::connect(vip_front).await.unwrap();
-    soon("a twin on the other port", main.accept())
-        .await
-        .unwrap();
+    soon("a twin on the other port", main.accept()).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

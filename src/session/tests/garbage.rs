@@ -11,18 +11,9 @@ async fn foreign_bytes_end_their_connection_only() {
     let proxy_v2 = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\x7f\0\0\x01\x7f\0\0\x01\xc0\0\x27\x0f";
     let cases: [(&[u8], &str); 10] = [
         (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "an HTTP/1 request"),
-        (
-            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-            "an HTTP/2 preface (a gRPC client?)",
-        ),
-        (
-            b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03",
-            "a TLS handshake",
-        ),
-        (
-            b"PROXY TCP4 127.0.0.1 127.0.0.1 1 2\r\n",
-            "a PROXY protocol header",
-        ),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "an HTTP/2 preface (a gRPC client?)"),
+        (b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03", "a TLS handshake"),
+        (b"PROXY TCP4 127.0.0.1 127.0.0.1 1 2\r\n", "a PROXY protocol header"),
         (proxy_v2, "a PROXY protocol header"),
         (&[0; 4], "frame too short"),
         (&[0x7f, 0xff, 0xff, 0xff], "frame too long"),
@@ -81,10 +72,7 @@ async fn announced_bytes_are_not_taken_before_they_come() {
     for _ in 0..50 {
         let (mut client, broker) = rig.pair().await;
         // A header of 16 MiB, of which nothing follows yet: paid for, not allocated.
-        client
-            .write_all(&[0, 0xff, 0xff, 0xf0, 0, 0xff, 0xff, 0])
-            .await
-            .unwrap();
+        client.write_all(&[0, 0xff, 0xff, 0xf0, 0, 0xff, 0xff, 0]).await.unwrap();
         open.push((client, broker));
     }
     let (mut client, mut broker) = rig.pair().await;
@@ -108,10 +96,7 @@ async fn silent_connections_are_no_trouble() {
 
 #[tokio::test]
 async fn connections_beyond_the_cap_are_closed() {
-    let one = Setup {
-        connections: 1,
-        ..Setup::default()
-    };
+    let one = Setup { connections: 1, ..Setup::default() };
     let rig = Rig::with(one).await;
     let (mut first, mut broker) = rig.pair().await;
     let mut second = TcpStream::connect(rig.address).await.unwrap();

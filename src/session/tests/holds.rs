@@ -127,11 +127,7 @@ async fn refusals_are_answered_and_one_way_ones_dropped() {
     write(&mut client.stream, &refused(3).encode()).await;
     let answer = client.next().await;
     assert_eq!((answer.header.opaque, answer.header.code), (3, 13));
-    write(
-        &mut client.stream,
-        &oneway(send(4, "DELAY\u{1}2\u{2}", b"1")),
-    )
-    .await;
+    write(&mut client.stream, &oneway(send(4, "DELAY\u{1}2\u{2}", b"1"))).await;
     let (_, receipt) = rig.hold().await;
     receipt(Err(HoldError::Recovering));
     write(&mut client.stream, &delayed(5, b"2")).await;
@@ -155,10 +151,7 @@ async fn a_receipt_that_is_never_called_answers_all_the_same() {
 
 #[tokio::test]
 async fn a_large_delayed_send_fits_a_small_budget() {
-    let small = Setup {
-        budget: 64 * 1024,
-        ..Setup::default()
-    };
+    let small = Setup { budget: 64 * 1024, ..Setup::default() };
     let mut rig = Rig::with(small).await;
     let (client, mut broker) = rig.pair().await;
     let mut client = Commands::of(client);
@@ -176,10 +169,7 @@ async fn a_large_delayed_send_fits_a_small_budget() {
 
 #[tokio::test]
 async fn a_spent_budget_stops_only_those_who_need_it() {
-    let small = Setup {
-        budget: 8 * 1024,
-        ..Setup::default()
-    };
+    let small = Setup { budget: 8 * 1024, ..Setup::default() };
     let mut rig = Rig::with(small).await;
     let (mut client, mut broker) = rig.pair().await;
     let (mut other, mut others_broker) = rig.pair().await;
@@ -218,10 +208,7 @@ async fn a_client_is_owed_a_bounded_number_of_answers() {
     let total = MAX_OWED + 10;
     let writer = tokio::spawn(async move {
         for opaque in 0..total {
-            write
-                .write_all(&delayed(opaque as i32, b"x"))
-                .await
-                .unwrap();
+            write.write_all(&delayed(opaque as i32, b"x")).await.unwrap();
         }
         write.write_all(&plain(-1, b"last")).await.unwrap();
         write
@@ -242,9 +229,7 @@ async fn a_client_is_owed_a_bounded_number_of_answers() {
     for _ in 0..10 {
         receipts.push(rig.holds.try_recv().unwrap().1);
     }
-    receipts
-        .into_iter()
-        .for_each(|receipt| receipt(Ok(TimerId(1))));
+    receipts.into_iter().for_each(|receipt| receipt(Ok(TimerId(1))));
     for opaque in 10..total {
         assert_eq!(client.next().await.header.opaque, opaque as i32);
     }

@@ -88,18 +88,12 @@ async fn single_bytes_pass() {
 
 #[tokio::test]
 async fn a_plain_body_is_passed_on_before_it_is_complete() {
-    let small = Setup {
-        budget: 1024,
-        ..Setup::default()
-    };
+    let small = Setup { budget: 1024, ..Setup::default() };
     let rig = Rig::with(small).await;
     let (mut client, mut broker) = rig.pair().await;
     let frame = plain(1, &vec![7; 4 * 1024 * 1024]);
     let (most, rest) = frame.split_at(frame.len() - 1);
-    tokio::join!(
-        async { client.write_all(most).await.unwrap() },
-        expect(&mut broker, most)
-    );
+    tokio::join!(async { client.write_all(most).await.unwrap() }, expect(&mut broker, most));
     assert_eq!(rig.budget.used(), 0);
     client.write_all(rest).await.unwrap();
     expect(&mut broker, rest).await;
@@ -115,10 +109,7 @@ async fn a_large_plain_header_is_paid_for_and_passed_on() {
     let (mut first, mut second) = rig.pair().await;
     first.write_all(&plain(1, b"x")).await.unwrap();
     expect(&mut second, &plain(1, b"x")).await;
-    tokio::join!(
-        async { client.write_all(rest).await.unwrap() },
-        expect(&mut broker, &frame)
-    );
+    tokio::join!(async { client.write_all(rest).await.unwrap() }, expect(&mut broker, &frame));
     client.write_all(&plain(2, b"y")).await.unwrap();
     expect(&mut broker, &plain(2, b"y")).await;
     assert_eq!(rig.budget.used(), 0);
@@ -134,11 +125,7 @@ async fn requests_of_the_broker_may_have_the_opaques_of_the_clients() {
     let mut notify = Command::request(40, &[("consumerGroup", "g")], Bytes::new());
     notify.header.opaque = 7;
     broker.stream.write_all(&notify.encode()).await.unwrap();
-    broker
-        .stream
-        .write_all(&request.reply(0, None).encode())
-        .await
-        .unwrap();
+    broker.stream.write_all(&request.reply(0, None).encode()).await.unwrap();
     assert_eq!(client.next().await, notify);
     let answer = client.next().await;
     assert_eq!((answer.header.opaque, answer.is_response()), (7, true));
@@ -149,10 +136,7 @@ async fn requests_of_the_broker_may_have_the_opaques_of_the_clients() {
 
 #[tokio::test]
 async fn a_slave_relays_delayed_sends() {
-    let slave = Setup {
-        broker_id: 1,
-        ..Setup::default()
-    };
+    let slave = Setup { broker_id: 1, ..Setup::default() };
     let mut rig = Rig::with(slave).await;
     let (mut client, mut broker) = rig.pair().await;
     let large = delayed(2, &vec![9; 200_000]);
