@@ -288,16 +288,7 @@ impl App {
         let sessions = Arc::clone(&self.sessions);
         self.tasks.spawn(async move {
             while let Some(endpoint) = created.recv().await {
-                for listener in endpoint.listeners {
-                    let door = session::Door {
-                        broker: endpoint.broker.clone(),
-                        host,
-                        port: endpoint.port,
-                        vip: listener.vip,
-                        target: endpoint.target.clone(),
-                    };
-                    session::listener::spawn(listener.listener, door, Arc::clone(&sessions));
-                }
+                session::listener::open(endpoint, host, &sessions);
             }
             Ok(())
         });

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::time::Instant;
 
 use super::answer::{Judgement, judge};
 use super::bodies::Share;
@@ -19,11 +20,12 @@ use super::dispatcher::{DispatchError, Event};
 use super::forward;
 use super::lane::Try;
 use super::source::Source;
-use crate::clock::{Clock, EpochMs};
+use crate::clock::Clock;
 use crate::remoting::command::Command;
 use crate::shutdown::{Stage, Stopping};
 use crate::store::{Due, Held, ReadError};
-use crate::upstream::client::Client;
+use crate::upstream::UpstreamError;
+use crate::upstream::client::{Answer, Client, Request, Silence};
 use crate::upstream::cluster::Cluster;
 use crate::upstream::pool::Pool;
 
@@ -49,8 +51,12 @@ impl Job {
 /// What came of a job.
 #[derive(Debug, Clone)]
 pub(super) enum Fate {
-    /// It was handed to the socket at `handed_ms`, and this is what the outcome means.
-    Judged { judgement: Judgement, handed_ms: EpochMs },
+    /// It was sent, and this is what the outcome means.
+    Judged {
+        judgement: Judgement,
+        /// From the due time until it was handed to the socket.
+        late: Duration,
+    },
     /// The broker could not be reached; nothing was sent.
     Unreachable { why: &'static str, words: String },
     /// By the wall clock it is not due any more; nothing was sent.
@@ -220,13 +226,24 @@ async fn ready(load: &mut Option<Load>) -> Result<Loaded, Fate> {
     }
 }
 
-/// One try. The first poll writes the request, so tries are written in the order they are polled.
+/// One try. The first poll hands the request over, so tries are written in the order they are polled.
 async fn deliver(client: Client, job: Job, request: Command, clock: Arc<dyn Clock>) -> (Job, Fate) {
-    let handed_ms = clock.wall_ms();
-    if handed_ms < job.tried.due.due_ms {
+    let late_ms = clock.wall_ms().saturating_sub(job.tried.due.due_ms);
+    let Ok(late_ms) = u64::try_from(late_ms) else {
         return (job, Fate::Early);
-    }
-    let judgement = judge(&client.request(request, ANSWER_WITHIN).await);
-    let fate = Fate::Judged { judgement, handed_ms };
+    };
+    let handed = Instant::now();
+    let outcome = answered(&client, request).await;
+    let written = outcome.as_ref().map_or(handed, |answer| answer.written);
+    let fate = Fate::Judged {
+        judgement: judge(&outcome.map(Answer::into_command)),
+        late: Duration::from_millis(late_ms) + written.saturating_duration_since(handed),
+    };
     (job, fate)
+}
+
+async fn answered(client: &Client, request: Command) -> Result<Answer, UpstreamError> {
+    let request = Request::Command(request);
+    let in_flight = client.start(request, ANSWER_WITHIN, Silence::Ends).await?;
+    in_flight.answer().await
 }

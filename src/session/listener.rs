@@ -1,10 +1,10 @@
 //! Accepts the clients of one broker port.
 //!
-//! Started by the composition root for every listener pair that the endpoint table opens, the VIP
-//! listener apart from the other. Never reads a byte.
+//! Started by the composition root for every pair of ports that the endpoint table opens. Never
+//! reads a byte.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,10 +12,26 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 use super::{Door, Shared, twin};
+use crate::namesrv::endpoints::{EndpointListener, NewEndpoint};
 use crate::shutdown::{Stage, Stopping};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Serves both ports of an endpoint. `host` is the advertised IP, put into the ids of held messages;
+/// `None`, where a host name is advertised, puts the address in that each client connected to.
+pub fn open(endpoint: NewEndpoint, host: Option<IpAddr>, shared: &Arc<Shared>) {
+    for EndpointListener { listener, vip, .. } in endpoint.listeners {
+        let door = Door {
+            broker: endpoint.broker.clone(),
+            host,
+            port: endpoint.port,
+            vip,
+            target: endpoint.target.clone(),
+        };
+        spawn(listener, door, Arc::clone(shared));
+    }
+}
 
 /// Accepts until stopping reaches [`Stage::Draining`], then closes the port.
 pub fn spawn(listener: TcpListener, door: Door, shared: Arc<Shared>) {
@@ -35,7 +51,7 @@ async fn accept(listener: TcpListener, door: Arc<Door>, shared: Arc<Shared>) {
         match accepted {
             Ok((client, peer)) => {
                 pause = FIRST_PAUSE;
-                open(client, peer, &door, &shared);
+                admit(client, peer, &door, &shared);
             }
             Err(err) if is_the_clients(&err) => tracing::debug!(%err, "gone before accept"),
             Err(err) => {
@@ -50,7 +66,7 @@ async fn accept(listener: TcpListener, door: Arc<Door>, shared: Arc<Shared>) {
     }
 }
 
-fn open(client: TcpStream, peer: SocketAddr, door: &Arc<Door>, shared: &Arc<Shared>) {
+fn admit(client: TcpStream, peer: SocketAddr, door: &Arc<Door>, shared: &Arc<Shared>) {
     let Ok(place) = Arc::clone(&shared.connections).try_acquire_owned() else {
         if let Some(unlogged) = shared.log.may_log("full", shared.clock.monotonic()) {
             let broker = &door.broker.name;

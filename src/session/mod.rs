@@ -17,7 +17,6 @@ mod inbound;
 pub mod listener;
 mod outbound;
 mod outbox;
-mod quiet;
 mod twin;
 
 use std::net::IpAddr;
@@ -30,6 +29,7 @@ use crate::budget::Budget;
 use crate::clock::Clock;
 use crate::config::Policy;
 use crate::metrics::Metrics;
+use crate::quiet::Quiet;
 use crate::remoting::route::BrokerId;
 use crate::shutdown::Stopping;
 use crate::store::{Hold, Receipt, Store};
@@ -56,7 +56,7 @@ pub struct Shared {
     stopping: Stopping,
     connections: Arc<Semaphore>,
     tasks: TaskTracker,
-    log: quiet::Quiet,
+    log: Quiet,
 }
 
 /// What [`Shared`] is made of.
@@ -89,7 +89,7 @@ impl Shared {
             stopping: parts.stopping,
             connections: Arc::new(Semaphore::new(parts.max_connections)),
             tasks: TaskTracker::new(),
-            log: quiet::Quiet::default(),
+            log: Quiet::default(),
         })
     }
 

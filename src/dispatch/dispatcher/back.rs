@@ -28,10 +28,7 @@ impl<S: Source> Dispatcher<S> {
             broker.under_way = broker.under_way.saturating_sub(1);
         }
         match fate {
-            Fate::Judged { judgement, handed_ms } => {
-                let late_ms = handed_ms.saturating_sub(job.tried.due.due_ms);
-                self.judged(broker, job, judgement, late_ms, now);
-            }
+            Fate::Judged { judgement, late } => self.judged(broker, job, judgement, late, now),
             Fate::Unreachable { why, words } => {
                 self.failed(broker, job.tried, (why, false), &words, now);
             }
@@ -61,12 +58,12 @@ impl<S: Source> Dispatcher<S> {
         broker: usize,
         job: Job,
         judgement: Judgement,
-        late_ms: i64,
+        late: Duration,
         now: Duration,
     ) {
         match judgement {
             Judgement::Stored { lesser } => {
-                self.stored(job.tried, lesser, late_ms, now);
+                self.stored(job.tried, lesser, late, now);
                 self.broker_answered(broker, now);
             }
             Judgement::RetryLane { why, busy, words } => {
@@ -83,12 +80,12 @@ impl<S: Source> Dispatcher<S> {
         }
     }
 
-    fn stored(&mut self, done: Try, lesser: Option<&'static str>, late_ms: i64, now: Duration) {
+    fn stored(&mut self, done: Try, lesser: Option<&'static str>, late: Duration, now: Duration) {
         let due = done.due;
         let metrics = &self.parts.metrics;
         metrics.dispatch_delivered.inc();
         metrics.dispatch_overdue.dec();
-        metrics.dispatch_lateness_seconds.observe(late_ms as f64 / 1_000.0);
+        metrics.dispatch_lateness_seconds.observe(late.as_secs_f64());
         if let Some(code) = lesser {
             let why = Why { why: code };
             metrics.dispatch_stored_less.get_or_create(&why).inc();

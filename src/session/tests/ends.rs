@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use tokio::time::Instant;
 
 use super::*;
+use crate::namesrv::endpoints::{EndpointListener, NewEndpoint};
 use crate::shutdown::Stage;
 
 #[tokio::test]
@@ -83,7 +84,7 @@ async fn a_broker_that_moves_cuts_its_twins() {
 }
 
 #[tokio::test]
-async fn the_vip_listener_prefers_the_vip_port() {
+async fn both_ports_of_an_endpoint_lead_to_the_broker_and_vip_to_its_vip_port_first() {
     let (vip, main) = loop {
         let vip = loopback().await;
         let port = vip.local_addr().unwrap().port();
@@ -93,23 +94,27 @@ async fn the_vip_listener_prefers_the_vip_port() {
         }
     };
     let rig = Rig::new().await;
-    let listener = loopback().await;
-    let address = listener.local_addr().unwrap();
-    let (target, seen) = watch::channel(Some(main.local_addr().unwrap().to_string()));
-    let door = Door {
-        broker: BrokerId { cluster: "c".into(), name: "b".into(), id: 0 },
-        host: None,
-        port: 20_000,
-        vip: true,
+    let fronts = [loopback().await, loopback().await];
+    let [front, vip_front] = [0, 1].map(|n: usize| fronts[n].local_addr().unwrap());
+    let [front_listener, vip_listener] = fronts;
+    let (_target, seen) = watch::channel(Some(main.local_addr().unwrap().to_string()));
+    let endpoint = NewEndpoint {
+        broker: rig.door.broker.clone(),
+        port: front.port(),
+        listeners: [
+            EndpointListener { listener: front_listener, port: front.port(), vip: false },
+            EndpointListener { listener: vip_listener, port: vip_front.port(), vip: true },
+        ],
         target: seen,
     };
-    listener::spawn(listener, door, Arc::clone(&rig.shared));
-    let _first = TcpStream::connect(address).await.unwrap();
-    vip.accept().await.unwrap();
+    listener::open(endpoint, None, &rig.shared);
+    let _plain = TcpStream::connect(front).await.unwrap();
+    soon("a plain twin", main.accept()).await.unwrap();
+    let _first = TcpStream::connect(vip_front).await.unwrap();
+    soon("a VIP twin", vip.accept()).await.unwrap();
     drop(vip);
-    let _second = TcpStream::connect(address).await.unwrap();
-    main.accept().await.unwrap();
-    drop(target);
+    let _second = TcpStream::connect(vip_front).await.unwrap();
+    soon("a twin on the other port", main.accept()).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
