@@ -200,6 +200,34 @@ async fn dead_brokers_beside_a_healthy_one() {
     rig.shelf.until_completed(4_000).await;
 }
 
+/// Lanes do not sit out their pauses once there is reason to believe that the broker is back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pauses_end_when_the_broker_is_back() {
+    let hour = Duration::from_secs(3_600);
+    let pace = Pace {
+        pause: (hour, hour),
+        ..pace()
+    };
+    let broker = ScriptedPeer::broker().await;
+    let relay = FaultRelay::start(broker.address()).await;
+    relay.set(Fault::Refuse).await;
+    let name_server = ScriptedPeer::name_server("{}", "{}").await;
+    let brokers = [("a", relay.address())];
+    let rig = Rig::start_with(&brokers, &name_server, Arc::new(SystemClock::new()), pace);
+    rig.fall_due(fill(&rig.shelf, "a", 40));
+    rig.fall_due(fill(&rig.shelf, "b", 40));
+    soon("failures", until(|| rig.retries("connect") == 40)).await;
+    soon("failures", until(|| rig.retries("no_master") == 40)).await;
+    // Another lane of the broker gets through, and takes the paused ones along.
+    relay.set(Fault::Pass).await;
+    rig.fall_due(vec![rig.shelf.hold(&send(9, 0), "a", past())]);
+    rig.shelf.until_completed(41).await;
+    // The other broker appears in the cluster.
+    rig.meet("b", broker.address());
+    rig.shelf.until_completed(81).await;
+    rig.assert_idle(81);
+}
+
 /// A topic that is refused stays slow and is parked; others of the same broker pass.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_topic_beside_others() {
