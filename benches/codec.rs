@@ -49,10 +49,7 @@ fn frame(bytes: &Bytes) -> Frame {
 }
 
 fn plain_sends(c: &mut Criterion) {
-    for (form, serialize) in [
-        ("json", SerializeType::Json),
-        ("binary", SerializeType::RocketMq),
-    ] {
+    for (form, serialize) in [("json", SerializeType::Json), ("binary", SerializeType::RocketMq)] {
         let bytes = send(serialize, PROPERTIES);
         let frame = frame(&bytes);
         assert!(!scan::may_ask_for_delay(serialize, frame.header()));
@@ -81,10 +78,7 @@ fn plain_sends(c: &mut Criterion) {
 
 fn delayed_sends(c: &mut Criterion) {
     let properties = format!("{PROPERTIES}\u{2}__STARTDELIVERTIME\u{1}1800000000000");
-    for (form, serialize) in [
-        ("json", SerializeType::Json),
-        ("binary", SerializeType::RocketMq),
-    ] {
+    for (form, serialize) in [("json", SerializeType::Json), ("binary", SerializeType::RocketMq)] {
         let frame = frame(&send(serialize, &properties));
         c.bench_function(&format!("decode/delayed_1k_{form}"), |b| {
             b.iter(|| Command::decode(black_box(&frame)));

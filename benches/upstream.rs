@@ -31,19 +31,15 @@ fn main() {
             answer_all(socket.expect("a connection"));
         }
     });
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     for body in [16, 1024] {
         runtime.block_on(measure(&address, body));
     }
 }
 
 async fn measure(address: &str, body: usize) {
-    let client = Client::connect(address, WITHIN, &Metrics::new())
-        .await
-        .expect("the peer listens");
+    let client = Client::connect(address, WITHIN, &Metrics::new()).await.expect("the peer listens");
     let request = send(Bytes::from(vec![b'x'; body]));
     let clock = SystemClock::new();
     let (wall, cpu) = (clock.monotonic(), thread_cpu());
@@ -82,10 +78,7 @@ fn send(body: Bytes) -> Command {
         ("f", "0"),
         ("g", "1700000000000"),
         ("h", "0"),
-        (
-            "i",
-            "UNIQ_KEY\u{1}7F0000010000000000000000000000\u{2}WAIT\u{1}true",
-        ),
+        ("i", "UNIQ_KEY\u{1}7F0000010000000000000000000000\u{2}WAIT\u{1}true"),
         ("j", "0"),
         ("k", "false"),
         ("m", "false"),
@@ -98,11 +91,9 @@ fn answer_all(mut socket: TcpStream) {
     socket.set_nodelay(true).expect("a TCP socket");
     let mut template = Command::request(0, &[], Bytes::new());
     template.header.flag = 1;
-    for (key, value) in [
-        ("msgId", "7F000001000078BF0000000000000000"),
-        ("queueId", "1"),
-        ("queueOffset", "123456"),
-    ] {
+    for (key, value) in
+        [("msgId", "7F000001000078BF0000000000000000"), ("queueId", "1"), ("queueOffset", "123456")]
+    {
         template.header.ext.set(key.into(), value.into());
     }
     template.serialize = SerializeType::Json;

@@ -23,10 +23,7 @@ impl Quiet {
     pub fn may_log(&self, kind: &'static str, now: Duration) -> Option<u64> {
         let mut kinds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(known) = kinds.get_mut(kind) else {
-            let fresh = Kind {
-                logged: now,
-                unlogged: 0,
-            };
+            let fresh = Kind { logged: now, unlogged: 0 };
             kinds.insert(kind, fresh);
             return Some(0);
         };

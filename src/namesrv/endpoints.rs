@@ -133,13 +133,7 @@ impl Endpoints {
         };
         let stop = CancellationToken::new();
         tokio::spawn(stop.clone().run_until_cancelled_owned(owner.run(asked)));
-        Self {
-            ports,
-            advertise,
-            cluster,
-            ask,
-            _task: Arc::new(stop.drop_guard()),
-        }
+        Self { ports, advertise, cluster, ask, _task: Arc::new(stop.drop_guard()) }
     }
 
     /// Returns once each of `brokers` has its ports, bound and kept.
@@ -344,10 +338,7 @@ fn lead(target: &watch::Sender<Option<String>>, address: Option<&String>) {
 }
 
 fn is_taken(err: &io::Error) -> bool {
-    matches!(
-        err.kind(),
-        io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied
-    )
+    matches!(err.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied)
 }
 
 #[cfg(test)]

@@ -139,11 +139,7 @@ impl Facade {
             let mut connection = Connection::new(socket, &facade);
             let why = connection.run(stopping).await;
             if let Err(Rejected { kind, why }) = why {
-                facade
-                    .metrics
-                    .session_rejected
-                    .get_or_create(&Why { why: kind })
-                    .inc();
+                facade.metrics.session_rejected.get_or_create(&Why { why: kind }).inc();
                 if let Some(unlogged) = facade.may_log(kind) {
                     tracing::warn!(%peer, kind, why, unlogged, "name-server connection closed");
                 }
@@ -259,10 +255,7 @@ impl<'a> Connection<'a> {
 
     fn rejected(&self, why: &str) -> Rejected {
         let guess = foreign_protocol(&self.buffer).filter(|_| self.fresh);
-        Rejected {
-            kind: guess.unwrap_or("not a frame"),
-            why: why.to_owned(),
-        }
+        Rejected { kind: guess.unwrap_or("not a frame"), why: why.to_owned() }
     }
 }
 
@@ -291,8 +284,5 @@ async fn read(
 }
 
 fn is_the_clients(err: &io::Error) -> bool {
-    matches!(
-        err.kind(),
-        io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset
-    )
+    matches!(err.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset)
 }

@@ -24,11 +24,7 @@ impl Command {
     /// Reads a frame's header; the body is shared, not copied.
     pub fn decode(frame: &Frame) -> Result<Self, HeaderError> {
         let header = Header::decode_shared(frame.serialize(), &frame.shared_header())?;
-        Ok(Self {
-            serialize: frame.serialize(),
-            header,
-            body: frame.body(),
-        })
+        Ok(Self { serialize: frame.serialize(), header, body: frame.body() })
     }
 
     /// A JSON request from us, language and version as a Java 4.9.7 client would have them; set the
@@ -37,15 +33,9 @@ impl Command {
         let mut header = own_header(code);
         for (key, value) in ext {
             let value = Bytes::copy_from_slice(value.as_bytes());
-            header
-                .ext
-                .set(Bytes::copy_from_slice(key.as_bytes()), value);
+            header.ext.set(Bytes::copy_from_slice(key.as_bytes()), value);
         }
-        Self {
-            serialize: SerializeType::Json,
-            header,
-            body,
-        }
+        Self { serialize: SerializeType::Json, header, body }
     }
 
     /// The answer to this request: its opaque, its form, our language and version.
@@ -54,11 +44,7 @@ impl Command {
         header.opaque = self.header.opaque;
         header.flag = FLAG_RESPONSE;
         header.remark = remark.map(|text| Bytes::copy_from_slice(text.as_bytes()));
-        Self {
-            serialize: self.serialize,
-            header,
-            body: Bytes::new(),
-        }
+        Self { serialize: self.serialize, header, body: Bytes::new() }
     }
 
     /// Whether this is an answer.
@@ -90,11 +76,8 @@ impl Command {
         let mut out = Vec::with_capacity(PREFIX_LEN + HEADER_LEN_USUAL + self.body.len());
         out.extend_from_slice(&[0; PREFIX_LEN]);
         self.header.encode(serialize, &mut out);
-        let prefix = Prefix {
-            serialize,
-            header_len: out.len() - PREFIX_LEN,
-            body_len: self.body.len(),
-        };
+        let prefix =
+            Prefix { serialize, header_len: out.len() - PREFIX_LEN, body_len: self.body.len() };
         let prefix = prefix.to_bytes().ok_or(TooLarge)?;
         if let Some(place) = out.first_chunk_mut() {
             *place = prefix;

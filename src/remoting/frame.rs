@@ -94,24 +94,16 @@ impl Prefix {
         let room = (length - HEADER_WORD_LEN) as usize;
         let header_len = u32::from_be_bytes([0, high, middle, low]) as usize;
         let Some(body_len) = room.checked_sub(header_len) else {
-            return Err(FrameError::HeaderTooLong {
-                header: header_len,
-                room,
-            });
+            return Err(FrameError::HeaderTooLong { header: header_len, room });
         };
         let serialize = SerializeType::of_byte(serialize)?;
-        Ok(Some(Self {
-            serialize,
-            header_len,
-            body_len,
-        }))
+        Ok(Some(Self { serialize, header_len, body_len }))
     }
 
     /// The first 8 bytes, or `None` when these lengths are over the limits of a frame.
     pub fn to_bytes(&self) -> Option<[u8; PREFIX_LEN]> {
-        let length = (HEADER_WORD_LEN as usize)
-            .checked_add(self.header_len)?
-            .checked_add(self.body_len)?;
+        let length =
+            (HEADER_WORD_LEN as usize).checked_add(self.header_len)?.checked_add(self.body_len)?;
         let length = u32::try_from(length).ok().filter(|l| *l <= MAX_LENGTH)?;
         let header = u32::try_from(self.header_len).ok()?;
         let [a, b, c, d] = length.to_be_bytes();

@@ -59,10 +59,7 @@ pub struct HeaderError {
 impl ExtFields {
     /// The value of `key`.
     pub fn get(&self, key: &str) -> Option<&Bytes> {
-        self.0
-            .iter()
-            .find(|(k, _)| k == key.as_bytes())
-            .map(|(_, value)| value)
+        self.0.iter().find(|(k, _)| k == key.as_bytes()).map(|(_, value)| value)
     }
 
     /// Sets `key`, in its old place if it was there.
@@ -99,14 +96,10 @@ impl Header {
     /// As [`Header::decode`], without copying: the values keep `bytes` alive.
     pub fn decode_shared(serialize: SerializeType, bytes: &Bytes) -> Result<Self, HeaderError> {
         match serialize {
-            SerializeType::Json => json::decode(bytes).map_err(|error| HeaderError {
-                form: "JSON",
-                why: error.to_string(),
-            }),
-            SerializeType::RocketMq => binary::decode(bytes).map_err(|error| HeaderError {
-                form: "binary",
-                why: error.to_string(),
-            }),
+            SerializeType::Json => json::decode(bytes)
+                .map_err(|error| HeaderError { form: "JSON", why: error.to_string() }),
+            SerializeType::RocketMq => binary::decode(bytes)
+                .map_err(|error| HeaderError { form: "binary", why: error.to_string() }),
         }
     }
 

@@ -298,10 +298,7 @@ impl<'a> Reader<'a> {
     }
 
     fn expected(&self, expected: &'static str) -> JsonError {
-        JsonError {
-            at: self.at,
-            expected,
-        }
+        JsonError { at: self.at, expected }
     }
 }
 
@@ -352,10 +349,8 @@ fn unescape(raw: &[u8], start: usize) -> Result<Vec<u8>, JsonError> {
     let mut out = Vec::with_capacity(raw.len());
     let mut rest = raw;
     while let Some(at) = memchr::memchr(b'\\', rest) {
-        let bad = JsonError {
-            at: start + (raw.len() - rest.len()) + at,
-            expected: "a known escape",
-        };
+        let bad =
+            JsonError { at: start + (raw.len() - rest.len()) + at, expected: "a known escape" };
         let (plain, escape) = rest.split_at(at);
         out.extend_from_slice(plain);
         let (&letter, tail) = escape.get(1..).and_then(<[u8]>::split_first).ok_or(bad)?;
@@ -402,9 +397,7 @@ fn utf16_unit(digits: &[u8]) -> Option<(u32, &[u8])> {
 }
 
 fn hex(digits: &[u8]) -> Option<u32> {
-    digits.iter().try_fold(0, |value, digit| {
-        Some(value * 16 + char::from(*digit).to_digit(16)?)
-    })
+    digits.iter().try_fold(0, |value, digit| Some(value * 16 + char::from(*digit).to_digit(16)?))
 }
 
 /// Appends a character; half a surrogate pair becomes `?`, as when Java writes it as UTF-8.
@@ -472,10 +465,7 @@ fn next_special(text: &str) -> Option<(usize, char)> {
     let bytes = text.as_bytes();
     let mut from = 0;
     loop {
-        let step = bytes
-            .get(from..)?
-            .iter()
-            .position(|byte| MAY_BE_SPECIAL[usize::from(*byte)])?;
+        let step = bytes.get(from..)?.iter().position(|byte| MAY_BE_SPECIAL[usize::from(*byte)])?;
         let at = from + step;
         let character = text.get(at..)?.chars().next()?;
         match character {

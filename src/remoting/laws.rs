@@ -41,16 +41,8 @@ fn header() -> impl Strategy<Value = Header> {
     let language = prop::sample::select(vec!["JAVA", "GO", "RUST", "NODE_JS", "CPP"]);
     let remark = prop::option::of(text().prop_filter("empty is none in binary", |t| !t.is_empty()));
     let ext = prop_oneof![9 => vec((text(), text()), 0..20), 1 => vec((text(), text()), 0..120)];
-    (
-        any::<i16>(),
-        language,
-        any::<i16>(),
-        any::<i32>(),
-        any::<i32>(),
-        remark,
-        ext,
-    )
-        .prop_map(|(code, language, version, opaque, flag, remark, pairs)| {
+    (any::<i16>(), language, any::<i16>(), any::<i32>(), any::<i32>(), remark, ext).prop_map(
+        |(code, language, version, opaque, flag, remark, pairs)| {
             let mut ext = ExtFields::default();
             for (key, value) in pairs {
                 ext.set(key, value);
@@ -64,7 +56,8 @@ fn header() -> impl Strategy<Value = Header> {
                 remark,
                 ext,
             }
-        })
+        },
+    )
 }
 
 fn command() -> impl Strategy<Value = Command> {
@@ -77,10 +70,7 @@ fn command() -> impl Strategy<Value = Command> {
 
 /// Property strings of ordinary and odd parts.
 fn properties() -> impl Strategy<Value = Vec<u8>> {
-    let names = DELAYS
-        .iter()
-        .chain(&["WAIT", "KEYS", "DELAYED", "a", ""])
-        .copied();
+    let names = DELAYS.iter().chain(&["WAIT", "KEYS", "DELAYED", "a", ""]).copied();
     let part = prop_oneof![
         6 => (prop::sample::select(Vec::from_iter(names)), "[a-z0-9\u{1}中]{0,4}")
             .prop_map(|(name, value)| format!("{name}\u{1}{value}")),
@@ -283,10 +273,7 @@ impl Encoder<'_> {
         }
         let (code_key, ext_key) = (self.string("code"), self.string("extFields"));
         let blank = self.blank();
-        format!(
-            "{{{code_key}:{blank}{code},{blank}{ext_key}:{{{}}}}}",
-            members.join(",")
-        )
+        format!("{{{code_key}:{blank}{code},{blank}{ext_key}:{{{}}}}}", members.join(","))
     }
 }
 

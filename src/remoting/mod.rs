@@ -8,6 +8,7 @@
 //! A [`frame::Frame`] is one complete frame as received; a [`command::Command`] is what it means.
 //! What is relayed stays a frame and leaves byte for byte as it came. Integers are big-endian.
 
+pub mod batch;
 pub mod code;
 pub mod command;
 pub mod frame;

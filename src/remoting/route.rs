@@ -197,11 +197,7 @@ fn broker_data<'a>(
     let name = name.ok_or_else(|| RouteError("a broker without brokerName".to_owned()))?;
     let cluster = cluster.unwrap_or_default();
     for (id, address) in addresses {
-        let broker = BrokerId {
-            cluster: cluster.clone(),
-            name: name.clone(),
-            id,
-        };
+        let broker = BrokerId { cluster: cluster.clone(), name: name.clone(), id };
         found(Place::Broker(broker, address))?;
     }
     Ok(())
@@ -248,8 +244,7 @@ fn utf8(text: &Text<'_>) -> Result<String, RouteError> {
 
 fn number(reader: &mut Reader<'_>) -> Result<i32, RouteError> {
     let text = text(reader)?.unwrap_or_default();
-    text.parse()
-        .map_err(|_| RouteError(format!("{text:?} is no number")))
+    text.parse().map_err(|_| RouteError(format!("{text:?} is no number")))
 }
 
 #[cfg(test)]

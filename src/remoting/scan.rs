@@ -28,12 +28,8 @@ static JSON_BATCH: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("bat
 /// Code 320 (SEND_BATCH_MESSAGE) as a binary header starts with it.
 const BATCH_CODE: [u8; 2] = 320u16.to_be_bytes();
 /// Keys of the batch field in a binary header, each with its length and that of `true`.
-static BINARY_BATCH: LazyLock<[Finder<'static>; 2]> = LazyLock::new(|| {
-    [
-        Finder::new(b"\0\x01m\0\0\0\x04"),
-        Finder::new(b"\0\x05batch\0\0\0\x04"),
-    ]
-});
+static BINARY_BATCH: LazyLock<[Finder<'static>; 2]> =
+    LazyLock::new(|| [Finder::new(b"\0\x01m\0\0\0\x04"), Finder::new(b"\0\x05batch\0\0\0\x04")]);
 
 /// Whether a header may ask for a delay: a delay property's name is in it.
 pub fn may_ask_for_delay(serialize: SerializeType, header: &[u8]) -> bool {
@@ -83,9 +79,7 @@ fn is_json_batch(json: &[u8]) -> bool {
         Value::No => false,
         Value::Maybe => true,
     };
-    JSON_CODE
-        .find_iter(json)
-        .any(|at| is_value(at + JSON_CODE.needle().len(), is_320))
+    JSON_CODE.find_iter(json).any(|at| is_value(at + JSON_CODE.needle().len(), is_320))
         || memchr::memchr_iter(b'm', json).any(|at| is_value(at + 1, starts_with_true))
         || JSON_BATCH
             .find_iter(json)
@@ -125,9 +119,7 @@ fn skip_blanks(bytes: &[u8]) -> &[u8] {
 }
 
 fn starts_with_true(value: &[u8]) -> bool {
-    value
-        .first_chunk::<4>()
-        .is_some_and(|word| word.eq_ignore_ascii_case(b"true"))
+    value.first_chunk::<4>().is_some_and(|word| word.eq_ignore_ascii_case(b"true"))
 }
 
 fn is_320(value: &[u8]) -> bool {
@@ -148,10 +140,7 @@ fn after(bytes: &[u8], at: usize) -> &[u8] {
 fn hides_a_word(json: &[u8]) -> bool {
     memchr::memchr_iter(b'\\', json).any(|at| match after(json, at + 1) {
         [b'u', digits @ ..] => hides_a_word_character(digits),
-        [
-            b'"' | b'\'' | b'/' | b'\\' | b'b' | b't' | b'n' | b'v' | b'f' | b'F' | b'r',
-            ..,
-        ] => false,
+        [b'"' | b'\'' | b'/' | b'\\' | b'b' | b't' | b'n' | b'v' | b'f' | b'F' | b'r', ..] => false,
         [b'0'..=b'7', ..] => false,
         _ => true,
     })

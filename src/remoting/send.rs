@@ -63,11 +63,7 @@ impl SendField {
             Self::Batch => ("batch", "m"),
             Self::BrokerName => ("bname", "n"),
         };
-        if code == request::SEND_MESSAGE {
-            long
-        } else {
-            letter
-        }
+        if code == request::SEND_MESSAGE { long } else { letter }
     }
 }
 
@@ -109,8 +105,7 @@ impl<'a> Send<'a> {
     /// Whether the broker will read the body as a batch: by the field, not by the code, and read
     /// like Java's `Boolean.parseBoolean`.
     pub fn is_batch(&self) -> bool {
-        self.field(SendField::Batch)
-            .is_some_and(|batch| batch.eq_ignore_ascii_case(b"true"))
+        self.field(SendField::Batch).is_some_and(|batch| batch.eq_ignore_ascii_case(b"true"))
     }
 
     /// The message's properties (of a batch: the header's own).
@@ -168,10 +163,7 @@ mod tests {
             (r#"{"code":310,"extFields":{"m":"true"}}"#, true),
             (r#"{"code":310,"extFields":{"m":true}}"#, true),
             (r#"{"code":310,"extFields":{"m":"TRUE"}}"#, true),
-            (
-                r#"{"code":10,"extFields":{"batch":"true","m":"false"}}"#,
-                true,
-            ),
+            (r#"{"code":10,"extFields":{"batch":"true","m":"false"}}"#, true),
             (r#"{"code":320,"extFields":{"m":"false"}}"#, false),
             (r#"{"code":320,"extFields":{"m":"1"}}"#, false),
             (r#"{"code":320}"#, false),

@@ -96,27 +96,18 @@ impl Client {
         within: Duration,
         metrics: &Metrics,
     ) -> Result<Self, UpstreamError> {
-        let failed = |why: String| UpstreamError::Connect {
-            address: address.to_owned(),
-            why,
-        };
+        let failed = |why: String| UpstreamError::Connect { address: address.to_owned(), why };
         let socket = match timeout(within, TcpStream::connect(address)).await {
             Ok(Ok(socket)) => socket,
             Ok(Err(err)) => return Err(failed(err.to_string())),
             Err(_) => return Err(failed(format!("no connection within {within:?}"))),
         };
-        socket
-            .set_nodelay(true)
-            .map_err(|err| failed(err.to_string()))?;
+        socket.set_nodelay(true).map_err(|err| failed(err.to_string()))?;
         let link = Arc::new(Link::new(address, metrics.upstream_late_answers.clone()));
         let (outgoing, queue) = mpsc::channel(QUEUE);
         let (read, write) = socket.into_split();
         tokio::spawn(writer::run(write, queue, Arc::clone(&link)));
-        tokio::spawn(reader::run(
-            read,
-            outgoing.clone().downgrade(),
-            Arc::clone(&link),
-        ));
+        tokio::spawn(reader::run(read, outgoing.clone().downgrade(), Arc::clone(&link)));
         let shared = Arc::new(Shared { link, outgoing });
         Ok(Self { shared })
     }
@@ -158,10 +149,7 @@ impl Client {
         };
         // From here on a dropped `in_flight` takes its entry away again.
         let bytes = self.encoded(request, opaque)?;
-        place.send(Outgoing {
-            bytes,
-            opaque: Some(opaque),
-        });
+        place.send(Outgoing { bytes, opaque: Some(opaque) });
         Ok(in_flight)
     }
 
@@ -169,10 +157,7 @@ impl Client {
     pub async fn notify(&self, request: Request, within: Duration) -> Result<(), UpstreamError> {
         let place = self.place(Instant::now(), within, Silence::Allowed).await?;
         let bytes = self.encoded(request, self.shared.link.unused_opaque())?;
-        place.send(Outgoing {
-            bytes,
-            opaque: None,
-        });
+        place.send(Outgoing { bytes, opaque: None });
         Ok(())
     }
 
@@ -242,11 +227,7 @@ impl Request {
                 if let Some(bytes) = readdressed(&frame, opaque, None) {
                     return bytes;
                 }
-                Command {
-                    serialize: frame.serialize(),
-                    header,
-                    body: frame.body(),
-                }
+                Command { serialize: frame.serialize(), header, body: frame.body() }
             }
         };
         command.header.opaque = opaque;
@@ -267,17 +248,9 @@ impl InFlight {
                 return Err(link.timed_out(self.started, self.within, self.silence));
             }
         };
-        let Received {
-            frame,
-            mut header,
-            written,
-        } = received;
+        let Received { frame, mut header, written } = received;
         header.opaque = self.original;
-        Ok(Answer {
-            frame,
-            header,
-            written,
-        })
+        Ok(Answer { frame, header, written })
     }
 }
 
@@ -292,11 +265,7 @@ impl Drop for InFlight {
 impl Answer {
     /// The answer as a command.
     pub fn into_command(self) -> Command {
-        Command {
-            serialize: self.frame.serialize(),
-            body: self.frame.body(),
-            header: self.header,
-        }
+        Command { serialize: self.frame.serialize(), body: self.frame.body(), header: self.header }
     }
 
     /// The answer's bytes under the request's opaque, with another body if given; `None` when they

@@ -57,6 +57,7 @@ impl ClusterSettings {
 #[derive(Debug, Clone)]
 pub struct Cluster {
     table: Arc<watch::Sender<Table>>,
+    answered: watch::Receiver<bool>,
     ask: mpsc::Sender<oneshot::Sender<()>>,
     _task: Arc<DropGuard>,
 }
@@ -66,12 +67,13 @@ impl Cluster {
     /// replaced by the first answer.
     pub fn start(nameservers: NameServers, settings: ClusterSettings) -> Self {
         let kept = settings.file.as_deref().map_or_else(Table::new, read_kept);
-        let cluster = Self::with_task(kept, |table, asked| {
+        let cluster = Self::with_task(kept, |table, answered, asked| {
             let poller = Poller {
                 table,
                 nameservers,
                 settings,
                 missing: HashMap::new(),
+                answered,
                 names_down: false,
                 kept: None,
             };
@@ -83,30 +85,37 @@ impl Cluster {
 
     /// A table that nobody asks for: changed by [`Cluster::learn`] and [`Cluster::forget`] alone.
     pub fn fixed(table: Table) -> Self {
-        Self::with_task(table, |_, mut asked| async move {
+        Self::with_task(table, |_, answered, mut asked| async move {
+            answered.send_replace(true);
             while let Some(done) = asked.recv().await {
-                done.send(()).ok();
+                let _asker_is_gone = done.send(());
             }
         })
     }
 
     fn with_task<F>(
         table: Table,
-        task: impl FnOnce(Arc<watch::Sender<Table>>, mpsc::Receiver<oneshot::Sender<()>>) -> F,
+        task: impl FnOnce(
+            Arc<watch::Sender<Table>>,
+            watch::Sender<bool>,
+            mpsc::Receiver<oneshot::Sender<()>>,
+        ) -> F,
     ) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let table = Arc::new(watch::Sender::new(table));
         let (ask, asked) = mpsc::channel(16);
+        let (answering, answered) = watch::channel(false);
         let stop = CancellationToken::new();
-        let task = task(Arc::clone(&table), asked);
+        let task = task(Arc::clone(&table), answering, asked);
         tokio::spawn(stop.clone().run_until_cancelled_owned(task));
-        Self {
-            table,
-            ask,
-            _task: Arc::new(stop.drop_guard()),
-        }
+        Self { table, answered, ask, _task: Arc::new(stop.drop_guard()) }
+    }
+
+    /// Whether the last question to the name servers was answered.
+    pub fn answered(&self) -> watch::Receiver<bool> {
+        self.answered.clone()
     }
 
     /// Address of the master with this broker name.
@@ -145,8 +154,7 @@ impl Cluster {
 
     /// Takes a broker out.
     pub fn forget(&self, broker: &BrokerId) {
-        self.table
-            .send_if_modified(|table| table.remove(broker).is_some());
+        self.table.send_if_modified(|table| table.remove(broker).is_some());
     }
 
     /// Asks the name servers now; returns when the table is as they say, or when they did not answer.
@@ -167,6 +175,7 @@ struct Poller {
     settings: ClusterSettings,
     /// Since when brokers have been missing from the answers.
     missing: HashMap<BrokerId, Instant>,
+    answered: watch::Sender<bool>,
     names_down: bool,
     /// What the file holds, if this process wrote it.
     kept: Option<Table>,
@@ -190,7 +199,7 @@ impl Poller {
             }
             self.poll().await;
             for done in waiting.drain(..) {
-                done.send(()).ok();
+                let _asker_is_gone = done.send(());
             }
         }
     }
@@ -208,6 +217,7 @@ impl Poller {
             )),
             Err(err) => Err(err.to_string()),
         };
+        self.answered.send_replace(answered.is_ok());
         match answered {
             Ok(brokers) => {
                 if std::mem::take(&mut self.names_down) {
@@ -227,8 +237,7 @@ impl Poller {
     /// Makes the table what the answer says. A broker that is missing stays for a while.
     fn take(&mut self, answer: Table) {
         let now = Instant::now();
-        self.missing
-            .retain(|broker, _| !answer.contains_key(broker));
+        self.missing.retain(|broker, _| !answer.contains_key(broker));
         let (missing, gone_after) = (&mut self.missing, self.settings.gone_after);
         self.table.send_if_modified(|table| {
             let mut next = answer;
@@ -312,10 +321,7 @@ impl Kept {
             id: broker.id,
             address: address.clone(),
         });
-        Self {
-            format: FORMAT,
-            brokers: brokers.collect(),
-        }
+        Self { format: FORMAT, brokers: brokers.collect() }
     }
 
     fn to_text(&self) -> Vec<u8> {

@@ -83,10 +83,9 @@ type Tries = JoinSet<(usize, Result<Answer, UpstreamError>)>;
 impl NameServers {
     /// Name servers at `addresses` (`host:port`). Connects when first asked.
     pub fn new(addresses: &[String], settings: NameServerSettings, metrics: Metrics) -> Self {
-        let servers = addresses.iter().map(|address| Server {
-            address: address.clone(),
-            health: Mutex::default(),
-        });
+        let servers = addresses
+            .iter()
+            .map(|address| Server { address: address.clone(), health: Mutex::default() });
         let shared = Shared {
             servers: servers.collect(),
             current: AtomicUsize::new(0),
@@ -94,9 +93,7 @@ impl NameServers {
             settings,
             metrics,
         };
-        Self {
-            shared: Arc::new(shared),
-        }
+        Self { shared: Arc::new(shared) }
     }
 
     /// Asks the current name server, and the next ones when it does not answer.
@@ -156,7 +153,7 @@ impl NameServers {
     async fn read(&self, request: Request) -> Result<Answer, UpstreamError> {
         let settings = &self.shared.settings;
         let deadline = Instant::now() + settings.read_within;
-        let mut waiting = self.in_order().into_iter();
+        let mut waiting = self.starting_at_current().into_iter();
         let mut tries = Tries::new();
         let mut last_error = None;
         if let Some(index) = waiting.next() {
@@ -205,7 +202,7 @@ impl NameServers {
 
     async fn connected(&self) -> Result<(usize, Client), UpstreamError> {
         let mut last_error = self.nobody();
-        for index in self.in_order() {
+        for index in self.starting_at_current() {
             let within = self.shared.settings.connect_within;
             match connect(&self.shared.pool, &self.address(index), within).await {
                 Ok(client) => {
@@ -242,7 +239,7 @@ impl NameServers {
         });
     }
 
-    fn in_order(&self) -> Vec<usize> {
+    fn starting_at_current(&self) -> Vec<usize> {
         let count = self.shared.servers.len();
         let current = self.shared.current.load(Ordering::Relaxed);
         (0..count).map(|step| (current + step) % count).collect()
@@ -254,10 +251,7 @@ impl NameServers {
     }
 
     fn nobody(&self) -> UpstreamError {
-        UpstreamError::Connect {
-            address: self.describe(),
-            why: "no name server".to_owned(),
-        }
+        UpstreamError::Connect { address: self.describe(), why: "no name server".to_owned() }
     }
 
     /// This server answered: it is the one to ask from now on.
@@ -316,12 +310,10 @@ impl Health {
 }
 
 async fn connect(pool: &Pool, address: &str, within: Duration) -> Result<Client, UpstreamError> {
-    timeout(within, pool.client(address))
-        .await
-        .unwrap_or_else(|_| {
-            Err(UpstreamError::Connect {
-                address: address.to_owned(),
-                why: format!("no connection within {within:?}"),
-            })
+    timeout(within, pool.client(address)).await.unwrap_or_else(|_| {
+        Err(UpstreamError::Connect {
+            address: address.to_owned(),
+            why: format!("no connection within {within:?}"),
         })
+    })
 }

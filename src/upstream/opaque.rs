@@ -64,11 +64,7 @@ mod tests {
     use crate::remoting::command::Command;
 
     fn frame(serialize: SerializeType, header: &[u8], body: &[u8]) -> Frame {
-        let prefix = Prefix {
-            serialize,
-            header_len: header.len(),
-            body_len: body.len(),
-        };
+        let prefix = Prefix { serialize, header_len: header.len(), body_len: body.len() };
         let mut bytes = prefix.to_bytes().unwrap().to_vec();
         bytes.extend_from_slice(header);
         bytes.extend_from_slice(body);
@@ -76,11 +72,8 @@ mod tests {
     }
 
     fn header_after(header: &str, opaque: i32) -> Option<String> {
-        let bytes = readdressed(
-            &frame(SerializeType::Json, header.as_bytes(), b"body"),
-            opaque,
-            None,
-        )?;
+        let bytes =
+            readdressed(&frame(SerializeType::Json, header.as_bytes(), b"body"), opaque, None)?;
         let frame = Frame::whole(bytes).unwrap().unwrap();
         assert_eq!(frame.body(), "body");
         Some(String::from_utf8(frame.header().to_vec()).unwrap())
@@ -94,10 +87,7 @@ mod tests {
                 r#"{"code":105, "odd":[1,{"opaque":5}],"extFields":{"opaque":"9"},"opaque":-12 ,"x":"é"}"#,
             ),
             ("{'opaque':'7',code:105}", "{'opaque':'-12',code:105}"),
-            (
-                r#"{"opaque":1,"opaque":2147483647}"#,
-                r#"{"opaque":1,"opaque":-12}"#,
-            ),
+            (r#"{"opaque":1,"opaque":2147483647}"#, r#"{"opaque":1,"opaque":-12}"#),
         ];
         for (before, after) in cases {
             assert_eq!(header_after(before, -12).as_deref(), Some(after));

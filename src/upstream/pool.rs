@@ -48,10 +48,7 @@ impl PoolSettings {
 
     /// For name servers: they do not answer code 28, and are asked every few seconds anyway.
     pub fn name_servers() -> Self {
-        Self {
-            keep_alive_after: None,
-            ..Self::brokers()
-        }
+        Self { keep_alive_after: None, ..Self::brokers() }
     }
 }
 
@@ -89,14 +86,8 @@ struct State {
 impl Pool {
     /// An empty pool. Needs a running runtime when used.
     pub fn new(settings: PoolSettings, metrics: Metrics) -> Self {
-        let shared = Shared {
-            slots: Mutex::default(),
-            settings,
-            metrics,
-        };
-        Self {
-            shared: Arc::new(shared),
-        }
+        let shared = Shared { slots: Mutex::default(), settings, metrics };
+        Self { shared: Arc::new(shared) }
     }
 
     /// A client for `address`, connecting if there is none. Callers that arrive while a connect is
@@ -111,9 +102,7 @@ impl Pool {
             state.attempts
         };
         wanted.notify_one();
-        let outcome = state
-            .wait_for(|state| state.attempts > seen || state.open().is_some())
-            .await;
+        let outcome = state.wait_for(|state| state.attempts > seen || state.open().is_some()).await;
         let last = outcome.ok().and_then(|state| state.last.clone());
         last.unwrap_or_else(|| {
             Err(UpstreamError::Connect {
@@ -126,8 +115,7 @@ impl Pool {
     /// Forgets every address that is not in `addresses`: its connection is closed and not made
     /// again until somebody asks.
     pub fn keep(&self, addresses: &BTreeSet<&str>) {
-        self.lock()
-            .retain(|address, _| addresses.contains(address.as_str()));
+        self.lock().retain(|address, _| addresses.contains(address.as_str()));
     }
 
     /// Forgets addresses as they leave `cluster`. Returns when its sender is gone or when this was
@@ -150,10 +138,7 @@ impl Pool {
         if let Some(slot) = slots.get(address) {
             return (slot.state.clone(), Arc::clone(&slot.wanted));
         }
-        let (sender, state) = watch::channel(State {
-            attempts: 0,
-            last: None,
-        });
+        let (sender, state) = watch::channel(State { attempts: 0, last: None });
         let wanted = Arc::new(Notify::new());
         let stop = CancellationToken::new();
         let connector = Connector {
@@ -165,20 +150,14 @@ impl Pool {
             reachable: None,
         };
         tokio::spawn(stop.clone().run_until_cancelled_owned(connector.run()));
-        let slot = Slot {
-            state: state.clone(),
-            wanted: Arc::clone(&wanted),
-            _task: stop.drop_guard(),
-        };
+        let slot =
+            Slot { state: state.clone(), wanted: Arc::clone(&wanted), _task: stop.drop_guard() };
         slots.insert(address.to_owned(), slot);
         (state, wanted)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Slot>> {
-        self.shared
-            .slots
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.shared.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

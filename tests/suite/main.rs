@@ -3,12 +3,17 @@
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
-    reason = "what fails here fails the test, in functions outside of #[test] too"
+    reason = "a panic is how a test fails, in its helpers too"
 )]
 
 #[path = "../support/mod.rs"]
 mod support;
 
+mod cli;
+mod decide;
+mod dispatch;
 mod namesrv;
 mod peer;
+mod session;
+mod tidy;
 mod upstream;

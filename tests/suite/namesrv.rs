@@ -27,11 +27,7 @@ use crate::support::PATIENCE;
 use crate::support::client::RawClient;
 
 fn broker(name: &str, id: i64) -> BrokerId {
-    BrokerId {
-        cluster: "DefaultCluster".to_owned(),
-        name: name.to_owned(),
-        id,
-    }
+    BrokerId { cluster: "DefaultCluster".to_owned(), name: name.to_owned(), id }
 }
 
 /// A loopback address of this process's own, so that fixed ranges of ports meet nobody else's.

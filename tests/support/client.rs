@@ -34,12 +34,7 @@ impl RawClient {
 
     fn over(socket: TcpStream) -> Self {
         socket.set_nodelay(true).unwrap();
-        Self {
-            socket,
-            buffer: BytesMut::new(),
-            answers: HashMap::new(),
-            pushed: Vec::new(),
-        }
+        Self { socket, buffer: BytesMut::new(), answers: HashMap::new(), pushed: Vec::new() }
     }
 
     /// Sends a request under this opaque.

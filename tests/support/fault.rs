@@ -43,17 +43,8 @@ impl FaultRelay {
         let listener = listen(SocketAddr::from(([127, 0, 0, 1], 0)));
         let address = listener.local_addr().unwrap();
         let fault = Arc::new(watch::Sender::new(Fault::Pass));
-        let task = tokio::spawn(run(
-            Some(listener),
-            address,
-            target.into(),
-            fault.subscribe(),
-        ));
-        Self {
-            address,
-            fault,
-            task,
-        }
+        let task = tokio::spawn(run(Some(listener), address, target.into(), fault.subscribe()));
+        Self { address, fault, task }
     }
 
     pub fn address(&self) -> String {
@@ -96,11 +87,7 @@ impl BlackHole {
         let listener = socket.listen(0).unwrap().into_std().unwrap();
         let address = listener.local_addr().unwrap();
         let fill = vec![std::net::TcpStream::connect(address).unwrap()];
-        Self {
-            address,
-            _listener: listener,
-            _fill: fill,
-        }
+        Self { address, _listener: listener, _fill: fill }
     }
 
     pub fn address(&self) -> String {

@@ -49,17 +49,11 @@ pub struct Reply {
 
 impl Reply {
     pub fn code(code: i32) -> Self {
-        Self {
-            code,
-            ..Self::default()
-        }
+        Self { code, ..Self::default() }
     }
 
     pub fn body(body: impl Into<Bytes>) -> Self {
-        Self {
-            body: body.into(),
-            ..Self::default()
-        }
+        Self { body: body.into(), ..Self::default() }
     }
 
     /// What a broker answers to a stored send.
@@ -87,10 +81,7 @@ impl Reply {
         let mut answer = request.reply(self.code, self.remark.as_deref());
         for (key, value) in &self.ext {
             let key = Bytes::copy_from_slice(key.as_bytes());
-            answer
-                .header
-                .ext
-                .set(key, Bytes::copy_from_slice(value.as_bytes()));
+            answer.header.ext.set(key, Bytes::copy_from_slice(value.as_bytes()));
         }
         answer.body = self.body.clone();
         answer
@@ -177,11 +168,7 @@ impl ScriptedPeer {
             clock: SystemClock::new(),
         });
         let listening = tokio::spawn(accept(listener, Arc::clone(&shared)));
-        Self {
-            address,
-            shared,
-            listening: Some(listening),
-        }
+        Self { address, shared, listening: Some(listening) }
     }
 
     /// A broker that stores every send and answers everything else with 0.
@@ -286,8 +273,7 @@ impl ScriptedPeer {
             drop(listening.await);
         }
         self.cut();
-        self.until("the connections to end", |log| log.open == 0)
-            .await;
+        self.until("the connections to end", |log| log.open == 0).await;
     }
 }
 
@@ -387,17 +373,10 @@ fn receive(frame: Frame, connection: usize, shared: &Arc<Shared>) {
         shared.log.send_modify(|log| log.answers.push(command));
         return;
     }
-    let seen = Seen {
-        connection,
-        at_ms: shared.clock.wall_ms(),
-        request: command,
-        frame,
-    };
+    let seen = Seen { connection, at_ms: shared.clock.wall_ms(), request: command, frame };
     let script = Arc::clone(&shared.script.lock().unwrap());
     let act = script(&seen);
-    shared
-        .log
-        .send_modify(|log| log.requests.push(seen.clone()));
+    shared.log.send_modify(|log| log.requests.push(seen.clone()));
     act_on(act, &seen, shared);
 }
 

@@ -40,11 +40,7 @@ pub(super) struct Pair {
 
 impl Ports {
     pub(super) fn new(ip: IpAddr, choice: BrokerPorts) -> Self {
-        Self {
-            ip,
-            choice,
-            bound: BTreeSet::new(),
-        }
+        Self { ip, choice, bound: BTreeSet::new() }
     }
 
     /// Binds the ports kept for `broker`, or else others that are kept for nobody.
@@ -60,9 +56,8 @@ impl Ports {
             return Ok(pair);
         }
         let others = kept.iter().filter(|(other, _)| *other != broker);
-        let reserved: BTreeSet<u16> = others
-            .flat_map(|(_, &port)| [port, port.saturating_sub(VIP)])
-            .collect();
+        let reserved: BTreeSet<u16> =
+            others.flat_map(|(_, &port)| [port, port.saturating_sub(VIP)]).collect();
         let free = |port: &u16| !reserved.contains(port) && !reserved.contains(&(port - VIP));
         let pair = match self.choice {
             BrokerPorts::Range(first, last) => {
@@ -134,16 +129,8 @@ impl Ports {
 
 impl Pair {
     pub(super) fn listeners(self) -> [EndpointListener; 2] {
-        let main = EndpointListener {
-            listener: self.main,
-            port: self.port,
-            vip: false,
-        };
-        let vip = EndpointListener {
-            listener: self.vip,
-            port: self.port - VIP,
-            vip: true,
-        };
+        let main = EndpointListener { listener: self.main, port: self.port, vip: false };
+        let vip = EndpointListener { listener: self.vip, port: self.port - VIP, vip: true };
         [main, vip]
     }
 }
@@ -161,9 +148,8 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 
 /// Every P in the range whose P-2 is in it too, without overlaps, beginning where `hash` says.
 pub(super) fn candidates(first: u16, last: u16, hash: u32) -> impl Iterator<Item = u16> {
-    let all: Vec<u16> = (first..=last)
-        .filter(|port| (port - first) % 4 >= VIP && port - VIP > 0)
-        .collect();
+    let all: Vec<u16> =
+        (first..=last).filter(|port| (port - first) % 4 >= VIP && port - VIP > 0).collect();
     let start = (hash as usize).checked_rem(all.len()).unwrap_or(0);
     let (before, after) = all.split_at(start);
     let turned: Vec<u16> = after.iter().chain(before).copied().collect();

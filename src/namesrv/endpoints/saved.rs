@@ -32,10 +32,7 @@ pub(super) fn to_text(ports: &BTreeMap<BrokerId, u16>) -> Vec<u8> {
         id: broker.id,
         port,
     });
-    let saved = Saved {
-        format: FORMAT,
-        endpoints: endpoints.collect(),
-    };
+    let saved = Saved { format: FORMAT, endpoints: endpoints.collect() };
     // Strings and numbers alone: writing them as JSON cannot fail.
     serde_json::to_vec_pretty(&saved).unwrap_or_default()
 }

@@ -5,11 +5,7 @@ use super::ports::{Ports, candidates, hash};
 use super::*;
 
 fn broker(name: &str, id: i64) -> BrokerId {
-    BrokerId {
-        cluster: "DefaultCluster".to_owned(),
-        name: name.to_owned(),
-        id,
-    }
+    BrokerId { cluster: "DefaultCluster".to_owned(), name: name.to_owned(), id }
 }
 
 #[test]
@@ -26,10 +22,7 @@ fn pairs_of_a_range_never_overlap_and_fill_it() {
         let mut count = 0;
         for port in candidates(first, last, 12_345) {
             assert!((first..=last).contains(&port) && (first..=last).contains(&(port - 2)));
-            assert!(
-                seen.insert(port) && seen.insert(port - 2),
-                "{port} overlaps"
-            );
+            assert!(seen.insert(port) && seen.insert(port - 2), "{port} overlaps");
             count += 1;
         }
         assert_eq!(count, pairs, "{first}-{last}");
@@ -90,8 +83,5 @@ async fn ports_kept_for_others_are_left_alone() {
     let words =
         "no free pair of ports in --broker-ports for broker broker-b (id 0, DefaultCluster)";
     assert_eq!(refused.to_string(), words);
-    assert_eq!(
-        range.open(&broker("broker-a", 0), &kept).unwrap().port,
-        port
-    );
+    assert_eq!(range.open(&broker("broker-a", 0), &kept).unwrap().port, port);
 }

@@ -34,19 +34,13 @@ impl Answering {
     /// The answer's bytes, or nothing where none is due: one-way requests, answers, and requests
     /// that the name server does not answer either.
     pub(super) async fn answer(&self, frame: Frame, header: Header) -> Option<Bytes> {
-        let asked = Command {
-            serialize: frame.serialize(),
-            header: header.clone(),
-            body: Bytes::new(),
-        };
+        let asked =
+            Command { serialize: frame.serialize(), header: header.clone(), body: Bytes::new() };
         if asked.is_response() {
             return None;
         }
         let code = header.code;
-        let outcome = if matches!(
-            code,
-            REGISTER_BROKER | UNREGISTER_BROKER | QUERY_DATA_VERSION
-        ) {
+        let outcome = if matches!(code, REGISTER_BROKER | UNREGISTER_BROKER | QUERY_DATA_VERSION) {
             Err(refused(code))
         } else {
             let request = Request::Frame { frame, header };
@@ -154,10 +148,7 @@ impl Answering {
 
     fn unanswered(&self, err: &UpstreamError) -> Refusal {
         let all = self.nameservers.describe();
-        (
-            SYSTEM_ERROR,
-            ours(&format!("no name server answered: {err}; asked: {all}")),
-        )
+        (SYSTEM_ERROR, ours(&format!("no name server answered: {err}; asked: {all}")))
     }
 }
 
@@ -178,10 +169,7 @@ fn refused(code: i32) -> Refusal {
 }
 
 fn unreadable(err: impl std::fmt::Display) -> Refusal {
-    (
-        SYSTEM_ERROR,
-        ours(&format!("cannot rewrite the route: {err}")),
-    )
+    (SYSTEM_ERROR, ours(&format!("cannot rewrite the route: {err}")))
 }
 
 /// A remark that says who speaks.

@@ -32,11 +32,8 @@ fn an_answer_takes_its_request_s_opaque_and_form() {
 
 #[test]
 fn a_new_opaque_changes_nothing_else() {
-    let mut command = Command::request(
-        310,
-        &[("b", "T"), ("i", "A\u{1}b\u{2}")],
-        Bytes::from_static(b"\0body"),
-    );
+    let mut command =
+        Command::request(310, &[("b", "T"), ("i", "A\u{1}b\u{2}")], Bytes::from_static(b"\0body"));
     command.header.remark = Some(Bytes::from_static(b""));
     for serialize in [SerializeType::Json, SerializeType::RocketMq] {
         command.serialize = serialize;
@@ -53,10 +50,7 @@ fn a_new_opaque_changes_nothing_else() {
 fn a_header_that_outgrows_json_is_written_in_the_binary_form() {
     let mut command = Command::request(10, &[], Bytes::new());
     let controls = Bytes::from(vec![1; 3 * 1024 * 1024]);
-    command
-        .header
-        .ext
-        .set(Bytes::from_static(b"properties"), controls.clone());
+    command.header.ext.set(Bytes::from_static(b"properties"), controls.clone());
     let frame = frame(command.encode());
     assert_eq!(frame.serialize(), SerializeType::RocketMq);
     let again = Command::decode(&frame).unwrap();

@@ -53,10 +53,7 @@ fn only_exactly_one_frame_is_whole() {
     let mut longer = bytes.clone();
     longer.push(0);
     assert_eq!(Frame::whole(Bytes::from(longer)), Ok(None));
-    assert_eq!(
-        Frame::whole(Bytes::copy_from_slice(&bytes[..bytes.len() - 1])),
-        Ok(None)
-    );
+    assert_eq!(Frame::whole(Bytes::copy_from_slice(&bytes[..bytes.len() - 1])), Ok(None));
 }
 
 #[test]
@@ -73,24 +70,13 @@ fn lengths_out_of_bounds_are_refused_from_four_bytes() {
 
 #[test]
 fn the_largest_legal_frame_is_netty_s_16_mib() {
-    let prefix = Prefix::parse(b"\x00\xff\xff\xfc\x00\x00\x00\x02")
-        .unwrap()
-        .unwrap();
+    let prefix = Prefix::parse(b"\x00\xff\xff\xfc\x00\x00\x00\x02").unwrap().unwrap();
     assert_eq!(prefix.frame_len(), 16 * 1024 * 1024);
-    assert_eq!(
-        prefix.to_bytes(),
-        Some(*b"\x00\xff\xff\xfc\x00\x00\x00\x02")
-    );
-    let larger = Prefix {
-        body_len: prefix.body_len + 1,
-        ..prefix
-    };
+    assert_eq!(prefix.to_bytes(), Some(*b"\x00\xff\xff\xfc\x00\x00\x00\x02"));
+    let larger = Prefix { body_len: prefix.body_len + 1, ..prefix };
     assert_eq!(larger.to_bytes(), None);
-    let header_over_24_bits = Prefix {
-        serialize: SerializeType::Json,
-        header_len: MAX_HEADER_LEN + 1,
-        body_len: 0,
-    };
+    let header_over_24_bits =
+        Prefix { serialize: SerializeType::Json, header_len: MAX_HEADER_LEN + 1, body_len: 0 };
     assert_eq!(header_over_24_bits.to_bytes(), None);
 }
 
@@ -100,10 +86,7 @@ fn headers_longer_than_their_frame_and_unknown_types_are_refused() {
         Prefix::parse(b"\0\0\0\x06\0\0\0\x03"),
         Err(FrameError::HeaderTooLong { header: 3, room: 2 })
     );
-    assert_eq!(
-        Prefix::parse(b"\0\0\0\x06\x02\0\0\x02"),
-        Err(FrameError::SerializeType(2))
-    );
+    assert_eq!(Prefix::parse(b"\0\0\0\x06\x02\0\0\x02"), Err(FrameError::SerializeType(2)));
 }
 
 #[test]
@@ -112,10 +95,7 @@ fn foreign_protocols_are_named_by_their_first_bytes() {
         (b"GET / HTTP/1.1\r\n", "an HTTP/1 request"),
         (b"POST", "an HTTP/1 request"),
         (b"OPTIONS * HTTP/1.1", "an HTTP/1 request"),
-        (
-            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-            "an HTTP/2 preface (a gRPC client?)",
-        ),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "an HTTP/2 preface (a gRPC client?)"),
         (b"PRI ", "an HTTP/2 preface (a gRPC client?)"),
         (b"\x16\x03\x01\x02", "a TLS handshake"),
         (b"\x16", "a TLS handshake"),
@@ -128,13 +108,7 @@ fn foreign_protocols_are_named_by_their_first_bytes() {
             assert!(matches!(Prefix::parse(first), Err(FrameError::TooLong(_))));
         }
     }
-    for ours in [
-        &b""[..],
-        b"\0\0\0\x06\0\0\0\x02{}",
-        b"GE",
-        b"PRIVATE",
-        b"\r\n\r\r",
-    ] {
+    for ours in [&b""[..], b"\0\0\0\x06\0\0\0\x02{}", b"GE", b"PRIVATE", b"\r\n\r\r"] {
         assert_eq!(foreign_protocol(ours), None, "{ours:?}");
     }
 }

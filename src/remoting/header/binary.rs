@@ -51,10 +51,7 @@ fn ext(reader: &mut Reader<'_>) -> Result<ExtFields, BinaryError> {
         return Ok(ExtFields::default());
     };
     let fields = reader.take(length, "ext")?;
-    let mut reader = Reader {
-        bytes: &fields,
-        at: 0,
-    };
+    let mut reader = Reader { bytes: &fields, at: 0 };
     let mut ext = ExtCollector::default();
     while reader.at < fields.len() {
         let key = reader.short_bytes("ext key")?;
@@ -138,9 +135,7 @@ impl Reader<'_> {
 
     fn array<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], BinaryError> {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
-        let array = rest
-            .first_chunk()
-            .ok_or(BinaryError { what, at: self.at })?;
+        let array = rest.first_chunk().ok_or(BinaryError { what, at: self.at })?;
         self.at += N;
         Ok(*array)
     }

@@ -73,16 +73,13 @@ fn integer(reader: &mut Reader<'_>) -> Result<i32, JsonError> {
     let bytes = text.bytes()?;
     let whole = std::str::from_utf8(&bytes).ok().map(|value| {
         let fraction = value.find('.').filter(|_| text.quote().is_none());
-        value
-            .get(..fraction.unwrap_or(value.len()))
-            .unwrap_or_default()
+        value.get(..fraction.unwrap_or(value.len())).unwrap_or_default()
     });
     match whole {
         Some("") => Ok(0),
-        value => value.and_then(|v| v.parse().ok()).ok_or(JsonError {
-            at: text.span().start,
-            expected: "a 32-bit integer",
-        }),
+        value => value
+            .and_then(|v| v.parse().ok())
+            .ok_or(JsonError { at: text.span().start, expected: "a 32-bit integer" }),
     }
 }
 

@@ -16,10 +16,7 @@ fn encoded(header: &Header, serialize: SerializeType) -> Vec<u8> {
 fn ext(pairs: &[(&'static str, &'static str)]) -> ExtFields {
     let mut ext = ExtFields::default();
     for (key, value) in pairs {
-        ext.set(
-            Bytes::from_static(key.as_bytes()),
-            Bytes::from_static(value.as_bytes()),
-        );
+        ext.set(Bytes::from_static(key.as_bytes()), Bytes::from_static(value.as_bytes()));
     }
     ext
 }
@@ -31,10 +28,7 @@ fn java_s_json_headers_are_read_and_written_byte_for_byte() {
         assert_eq!(String::from_utf8(encoded(&header, Json)).unwrap(), text);
     }
     let send = Header::decode(Json, JAVA_SEND.as_bytes()).unwrap();
-    assert_eq!(
-        (send.code, send.version, send.opaque, send.flag),
-        (310, 409, 0, 0)
-    );
+    assert_eq!((send.code, send.version, send.opaque, send.flag), (310, 409, 0, 0));
     assert_eq!((&send.language[..], send.remark), (&b"JAVA"[..], None));
     assert_eq!(send.ext.get("i").unwrap(), &b"A\x01b"[..]);
     assert_eq!(send.ext.get("n").unwrap(), "broker-a");
@@ -82,18 +76,10 @@ fn fastjson_s_habits_are_accepted() {
     let text = br#"{code:'10','language':"RUST\u002dX",version:2147483459,"opaque":-7,flag:0,
         extFields:{queueId:3,unitMode:false,batch:null,"topic":'T\x41',"o":{"p":1}},remark:""}"#;
     let header = Header::decode(Json, text).unwrap();
-    assert_eq!(
-        (header.code, header.version, header.opaque),
-        (10, 2147483459, -7)
-    );
+    assert_eq!((header.code, header.version, header.opaque), (10, 2147483459, -7));
     assert_eq!(header.language, "RUST-X");
     assert_eq!(header.remark.unwrap(), "");
-    let expected = [
-        ("queueId", "3"),
-        ("unitMode", "false"),
-        ("topic", "TA"),
-        ("o", r#"{"p":1}"#),
-    ];
+    let expected = [("queueId", "3"), ("unitMode", "false"), ("topic", "TA"), ("o", r#"{"p":1}"#)];
     assert_eq!(header.ext, ext(&expected));
 }
 
@@ -132,9 +118,7 @@ fn a_repeated_key_replaces_in_its_old_place() {
 #[test]
 fn values_that_are_no_utf_8_survive_binary_and_are_replaced_in_json() {
     let mut header = Header::default();
-    header
-        .ext
-        .set(Bytes::from_static(b"i"), Bytes::from_static(b"a\xff"));
+    header.ext.set(Bytes::from_static(b"i"), Bytes::from_static(b"a\xff"));
     let again = Header::decode(RocketMq, &encoded(&header, RocketMq)).unwrap();
     assert_eq!(again.ext, header.ext);
     let json = Header::decode(Json, &encoded(&header, Json)).unwrap();
@@ -154,13 +138,7 @@ fn languages_keep_their_name_or_their_code() {
         ("COBOL", 7, "OTHER"),
     ] {
         let language = Bytes::from_static(name.as_bytes());
-        let bytes = encoded(
-            &Header {
-                language,
-                ..Header::default()
-            },
-            RocketMq,
-        );
+        let bytes = encoded(&Header { language, ..Header::default() }, RocketMq);
         assert_eq!(bytes[2], code, "{name}");
         assert_eq!(Header::decode(RocketMq, &bytes).unwrap().language, back);
     }
@@ -168,11 +146,7 @@ fn languages_keep_their_name_or_their_code() {
 
 #[test]
 fn the_binary_form_cuts_what_java_cuts() {
-    let header = Header {
-        version: 2147483459,
-        code: 200_050,
-        ..Header::default()
-    };
+    let header = Header { version: 2147483459, code: 200_050, ..Header::default() };
     let cut = Header::decode(RocketMq, &encoded(&header, RocketMq)).unwrap();
     assert_eq!((cut.version, cut.code), (-189, 3442));
 }
@@ -184,18 +158,12 @@ fn unreadable_headers_say_where() {
         why(Json, br#"{"code":4294967296}"#),
         "unreadable JSON header: expected a 32-bit integer at byte 8"
     );
-    assert_eq!(
-        why(Json, b""),
-        "unreadable JSON header: expected an object at byte 0"
-    );
+    assert_eq!(why(Json, b""), "unreadable JSON header: expected an object at byte 0");
     assert_eq!(
         why(Json, br#"{"extFields":"x"}"#),
         "unreadable JSON header: expected an object at byte 13"
     );
-    assert_eq!(
-        why(RocketMq, b""),
-        "unreadable binary header: code at byte 0 does not fit"
-    );
+    assert_eq!(why(RocketMq, b""), "unreadable binary header: code at byte 0 does not fit");
     let ext_at_17 = |tail: &[u8]| [&[0; 17], tail].concat();
     assert_eq!(
         why(RocketMq, &ext_at_17(b"\0\0\0\x05\0\x01a")),

@@ -72,13 +72,7 @@ fn nesting_is_limited_without_recursion() {
     assert_eq!(Reader::new(nested(MAX_DEPTH).as_bytes()).skip(), Ok(()));
     let too_deep = Reader::new(nested(1_000_000).as_bytes()).skip();
     let expected = "less nesting";
-    assert_eq!(
-        too_deep,
-        Err(JsonError {
-            at: MAX_DEPTH,
-            expected
-        })
-    );
+    assert_eq!(too_deep, Err(JsonError { at: MAX_DEPTH, expected }));
 }
 
 #[test]
@@ -93,13 +87,7 @@ fn spans_say_where_a_value_stood() {
             Ok::<(), JsonError>(())
         })
         .unwrap();
-    assert_eq!(
-        spans,
-        [
-            (1..4, 5..8, 6..7, Some(b'\'')),
-            (9..10, 11..12, 11..12, None)
-        ]
-    );
+    assert_eq!(spans, [(1..4, 5..8, 6..7, Some(b'\'')), (9..10, 11..12, 11..12, None)]);
 }
 
 #[test]
@@ -108,10 +96,7 @@ fn strings_are_written_as_fastjson_does() {
         written("A\u{1}b\u{2}\u{1f}\u{7f}\u{80}\u{9f}\u{a0}".as_bytes()),
         "\"A\\u0001b\\u0002\\u001F\\u007F\\u0080\\u009F\u{a0}\""
     );
-    assert_eq!(
-        written("\"\\/'\u{8}\t\n\u{b}\u{c}\r".as_bytes()),
-        r#""\"\\/'\b\t\n\u000B\f\r""#
-    );
+    assert_eq!(written("\"\\/'\u{8}\t\n\u{b}\u{c}\r".as_bytes()), r#""\"\\/'\b\t\n\u000B\f\r""#);
     assert_eq!(
         written("中😀â\u{2028}\u{2029}\u{202a}".as_bytes()),
         "\"中😀â\\u2028\\u2029\u{202a}\""

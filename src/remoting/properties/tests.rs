@@ -2,35 +2,24 @@ use super::*;
 
 /// `=` and `;` stand for the separators.
 fn raw(text: &str) -> Vec<u8> {
-    text.replace('=', "\u{1}")
-        .replace(';', "\u{2}")
-        .into_bytes()
+    text.replace('=', "\u{1}").replace(';', "\u{2}").into_bytes()
 }
 
 fn entries(text: &str) -> Vec<(String, String)> {
     let raw = raw(text);
     let own = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-    Properties::new(&raw)
-        .iter()
-        .map(|(name, value)| (own(name), own(value)))
-        .collect()
+    Properties::new(&raw).iter().map(|(name, value)| (own(name), own(value))).collect()
 }
 
 fn without(text: &str, names: &[&str]) -> String {
     let kept = Properties::new(&raw(text)).without(names);
-    String::from_utf8(kept)
-        .unwrap()
-        .replace('\u{1}', "=")
-        .replace('\u{2}', ";")
+    String::from_utf8(kept).unwrap().replace('\u{1}', "=").replace('\u{2}', ";")
 }
 
 #[test]
 fn entries_are_what_a_broker_sees() {
     let own = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
-        pairs
-            .iter()
-            .map(|(n, v)| ((*n).to_owned(), (*v).to_owned()))
-            .collect()
+        pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect()
     };
     for (text, expected) in [
         ("", &[][..]),

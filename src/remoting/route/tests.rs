@@ -25,11 +25,7 @@ impl Ours for Listeners {
 }
 
 fn broker(cluster: &str, name: &str, id: i64) -> BrokerId {
-    BrokerId {
-        cluster: cluster.to_owned(),
-        name: name.to_owned(),
-        id,
-    }
+    BrokerId { cluster: cluster.to_owned(), name: name.to_owned(), id }
 }
 
 fn one() -> Listeners {
@@ -78,23 +74,11 @@ fn an_address_nobody_stands_for_is_never_handed_out() {
     let none = Listeners(Vec::new());
     let filters = r#"{"brokerDatas":[],"filterServerTable":{"10.0.0.9:1":[]}}"#;
     for (body, why) in [
-        (
-            UNQUOTED,
-            "unreadable route body: nobody stands for 127.0.0.1:30911",
-        ),
-        (
-            SYSTEM_TOPICS,
-            "unreadable route body: nobody stands for 127.0.0.1:30911",
-        ),
-        (
-            filters,
-            "unreadable route body: nobody stands for 10.0.0.9:1",
-        ),
+        (UNQUOTED, "unreadable route body: nobody stands for 127.0.0.1:30911"),
+        (SYSTEM_TOPICS, "unreadable route body: nobody stands for 127.0.0.1:30911"),
+        (filters, "unreadable route body: nobody stands for 10.0.0.9:1"),
     ] {
-        assert_eq!(
-            rewrite(body.as_bytes(), &none).unwrap_err().to_string(),
-            why
-        );
+        assert_eq!(rewrite(body.as_bytes(), &none).unwrap_err().to_string(), why);
     }
     let other_cluster = UNQUOTED.replace("DefaultCluster", "Other");
     assert!(rewrite(other_cluster.as_bytes(), &one()).is_err());
@@ -125,17 +109,10 @@ fn addresses_and_queues_are_read() {
     assert_eq!(broker_addresses(CLUSTER.as_bytes()).unwrap(), expected);
     let id = broker("DefaultCluster", "broker-a", 0);
     let expected = BTreeMap::from([(id, "127.0.0.1:30911".to_owned())]);
-    let queue = QueueData {
-        broker: "broker-a".to_owned(),
-        write_queues: 4,
-        perm: 6,
-    };
+    let queue = QueueData { broker: "broker-a".to_owned(), write_queues: 4, perm: 6 };
     for body in [UNQUOTED, QUOTED] {
         assert_eq!(broker_addresses(body.as_bytes()).unwrap(), expected);
-        assert_eq!(
-            queues(body.as_bytes()).unwrap(),
-            std::slice::from_ref(&queue)
-        );
+        assert_eq!(queues(body.as_bytes()).unwrap(), std::slice::from_ref(&queue));
     }
     assert_eq!(queues(CLUSTER.as_bytes()), Ok(Vec::new()));
 }
@@ -145,39 +122,19 @@ fn other_shapes_are_errors() {
     for (body, why) in [
         ("", "expected an object at byte 0"),
         (r#"{"brokerDatas":{}}"#, "expected an array at byte 15"),
-        (
-            r#"{"brokerDatas":[{"brokerAddrs":{"x":"a:1"}}]}"#,
-            "a broker id is no number",
-        ),
-        (
-            r#"{"brokerDatas":[{"brokerAddrs":{0:null}}]}"#,
-            "an address is null",
-        ),
-        (
-            r#"{"brokerDatas":[{"brokerAddrs":{}}]}"#,
-            "a broker without brokerName",
-        ),
+        (r#"{"brokerDatas":[{"brokerAddrs":{"x":"a:1"}}]}"#, "a broker id is no number"),
+        (r#"{"brokerDatas":[{"brokerAddrs":{0:null}}]}"#, "an address is null"),
+        (r#"{"brokerDatas":[{"brokerAddrs":{}}]}"#, "a broker without brokerName"),
         (r#"{}x"#, "expected the end at byte 2"),
     ] {
         let expected = RouteError(why.to_owned());
-        assert_eq!(
-            broker_addresses(body.as_bytes()),
-            Err(expected.clone()),
-            "{body}"
-        );
+        assert_eq!(broker_addresses(body.as_bytes()), Err(expected.clone()), "{body}");
         assert_eq!(rewrite(body.as_bytes(), &one()), Err(expected), "{body}");
     }
     for (body, why) in [
-        (
-            r#"{"queueDatas":[{"perm":6}]}"#,
-            "a queue without brokerName",
-        ),
+        (r#"{"queueDatas":[{"perm":6}]}"#, "a queue without brokerName"),
         (r#"{"queueDatas":[{"perm":"rw"}]}"#, "\"rw\" is no number"),
     ] {
-        assert_eq!(
-            queues(body.as_bytes()),
-            Err(RouteError(why.to_owned())),
-            "{body}"
-        );
+        assert_eq!(queues(body.as_bytes()), Err(RouteError(why.to_owned())), "{body}");
     }
 }

@@ -34,13 +34,7 @@ fn each_delay_property_is_seen_in_either_form() {
         assert!(may_ask_for_delay(RocketMq, binary.as_bytes()), "{name}");
         assert!(body_names_a_delay(binary.as_bytes()), "{name}");
     }
-    for other in [
-        "DELAYS\u{1}5",
-        "DELAY_\u{1}5",
-        "DELIVER\u{1}5",
-        "DELAY\u{2}",
-        "DELAY\\u0001",
-    ] {
+    for other in ["DELAYS\u{1}5", "DELAY_\u{1}5", "DELIVER\u{1}5", "DELAY\u{2}", "DELAY\\u0001"] {
         assert!(!may_ask_for_delay(RocketMq, other.as_bytes()), "{other}");
         assert!(!body_names_a_delay(other.as_bytes()), "{other}");
     }
@@ -88,11 +82,9 @@ fn batches_are_seen_however_they_are_written() {
     ] {
         assert!(may_be_batch(RocketMq, header), "{header:?}");
     }
-    for header in [
-        &b"\x01\x36\0\0\x01m\0\0\0\x05false"[..],
-        b"\x01\x36\0\0\x01k\0\0\0\x04true",
-        b"",
-    ] {
+    for header in
+        [&b"\x01\x36\0\0\x01m\0\0\0\x05false"[..], b"\x01\x36\0\0\x01k\0\0\0\x04true", b""]
+    {
         assert!(!may_be_batch(RocketMq, header), "{header:?}");
     }
 }

@@ -77,10 +77,7 @@ impl Link {
             return Err(self.error(why));
         }
         let opaque = table.fresh();
-        let waiting = Waiting {
-            answer: sender,
-            written: None,
-        };
+        let waiting = Waiting { answer: sender, written: None };
         table.waiting.insert(opaque, waiting);
         Ok((opaque, receiver))
     }
@@ -133,11 +130,7 @@ impl Link {
                 continue;
             };
             let written = waiting.written.unwrap_or(now);
-            let received = Received {
-                frame,
-                header,
-                written,
-            };
+            let received = Received { frame, header, written };
             deliveries.push((waiting.answer, received));
         }
         drop(table);
@@ -175,10 +168,7 @@ impl Link {
         if silence == Silence::Ends && self.last_heard() < started {
             self.end(&format!("nothing received for {within:?}"));
         }
-        UpstreamError::Timeout {
-            address: self.address.clone(),
-            after: within,
-        }
+        UpstreamError::Timeout { address: self.address.clone(), after: within }
     }
 
     pub(super) fn last_heard(&self) -> Instant {
@@ -196,10 +186,7 @@ impl Link {
     }
 
     pub(super) fn error(&self, why: &str) -> UpstreamError {
-        UpstreamError::Closed {
-            address: self.address.clone(),
-            why: why.to_owned(),
-        }
+        UpstreamError::Closed { address: self.address.clone(), why: why.to_owned() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {

@@ -86,20 +86,11 @@ fn refuse(frame: &Frame, header: Header, outgoing: &mpsc::WeakSender<Outgoing>) 
     let Some(outgoing) = outgoing.upgrade().filter(|_| !oneway) else {
         return;
     };
-    let request = Command {
-        serialize: frame.serialize(),
-        header,
-        body: frame.body(),
-    };
+    let request = Command { serialize: frame.serialize(), header, body: frame.body() };
     let remark = "not served on this connection";
-    let bytes = request
-        .reply(REQUEST_CODE_NOT_SUPPORTED, Some(remark))
-        .encode();
+    let bytes = request.reply(REQUEST_CODE_NOT_SUPPORTED, Some(remark)).encode();
     // Where the queue is full our own requests matter more.
-    drop(outgoing.try_send(Outgoing {
-        bytes,
-        opaque: None,
-    }));
+    drop(outgoing.try_send(Outgoing { bytes, opaque: None }));
 }
 
 fn described(err: &io::Error) -> String {

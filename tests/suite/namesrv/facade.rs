@@ -102,11 +102,7 @@ async fn the_one_address_in_304_is_rewritten_even_when_nobody_asked_for_a_route(
     });
     let answer = proxy.client().await.call(ask(304), 1).await;
     assert_eq!((answer.header.code, answer.body.len()), (1, 0));
-    assert!(
-        text(&answer).contains("nobody stands for 10.6.6.6:1"),
-        "{}",
-        text(&answer)
-    );
+    assert!(text(&answer).contains("nobody stands for 10.6.6.6:1"), "{}", text(&answer));
 }
 
 #[tokio::test]
@@ -146,15 +142,9 @@ async fn binary_requests_are_relayed_and_refused_in_binary() {
         request
     };
     let answer = client.call(binary(105), 1).await;
-    assert_eq!(
-        (answer.serialize, answer.header.code),
-        (SerializeType::RocketMq, 0)
-    );
+    assert_eq!((answer.serialize, answer.header.code), (SerializeType::RocketMq, 0));
     let answer = client.call(binary(103), 2).await;
-    assert_eq!(
-        (answer.serialize, answer.header.code),
-        (SerializeType::RocketMq, 3)
-    );
+    assert_eq!((answer.serialize, answer.header.code), (SerializeType::RocketMq, 3));
 }
 
 #[tokio::test]
@@ -223,10 +213,8 @@ async fn writes_reach_every_name_server_and_fail_with_the_first_that_failed() {
     }
     second.script(|_| Act::Reply(Reply::code(22).remark("no such key")));
     let answer = client.call(ask(102), 2).await;
-    let words = format!(
-        "rocketmq-timer-proxy: name server {} refused: no such key",
-        second.address()
-    );
+    let words =
+        format!("rocketmq-timer-proxy: name server {} refused: no such key", second.address());
     assert_eq!((answer.header.code, text(&answer)), (22, words));
     second.stop().await;
     let answer = client.call(ask(102), 3).await;
@@ -275,10 +263,7 @@ async fn nobody_answers_a_oneway_request_or_an_unknown_code() {
         _ => Act::Never,
     })
     .await;
-    let settings = NameServerSettings {
-        answer_within: Duration::from_millis(50),
-        ..patient()
-    };
+    let settings = NameServerSettings { answer_within: Duration::from_millis(50), ..patient() };
     let proxy = Proxy::with(&[names.address()], BrokerPorts::Any, settings).await;
     let mut client = proxy.client().await;
     for code in [103, 9_999] {

@@ -36,10 +36,7 @@ async fn other_protocols_are_closed_at_once_and_named() {
     let cases: [(&[u8], &'static str); 11] = [
         (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", HTTP),
         (b"POST /a HTTP/1.1\r\n", HTTP),
-        (
-            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-            "an HTTP/2 preface (a gRPC client?)",
-        ),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "an HTTP/2 preface (a gRPC client?)"),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01", "a TLS handshake"),
         (b"PROXY TCP4 10.0.0.1 10.0.0.2 1 2\r\n", PROXY),
         (b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c", PROXY),
@@ -56,11 +53,7 @@ async fn other_protocols_are_closed_at_once_and_named() {
         client.send_bytes(first).await;
         client.closed().await;
         *counts.entry(kind).or_insert(0) += 1;
-        assert_eq!(
-            count(&proxy.metrics.session_rejected, kind),
-            counts[kind],
-            "{kind}"
-        );
+        assert_eq!(count(&proxy.metrics.session_rejected, kind), counts[kind], "{kind}");
     }
     assert_eq!(neighbour.call(ask(), 2).await.body, "list");
 }

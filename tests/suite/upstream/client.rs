@@ -89,9 +89,7 @@ async fn requests_are_written_in_the_order_they_were_started() {
     }
     let numbers = peer.requests();
     let numbers = numbers.iter().map(|s| &s.request.body);
-    let numbers: Vec<i32> = numbers
-        .map(|b| str::from_utf8(b).unwrap().parse().unwrap())
-        .collect();
+    let numbers: Vec<i32> = numbers.map(|b| str::from_utf8(b).unwrap().parse().unwrap()).collect();
     assert_eq!(numbers, (0..3_000).collect::<Vec<_>>());
 }
 
@@ -141,10 +139,7 @@ async fn an_ended_connection_fails_everything_in_flight() {
     let acts: [(Act, &str); 5] = [
         (Act::Close, "the peer closed it"),
         (Act::Reset, "the peer reset it"),
-        (
-            Act::HalfThenClose(Reply::body("half")),
-            "the peer closed it in the middle of a frame",
-        ),
+        (Act::HalfThenClose(Reply::body("half")), "the peer closed it in the middle of a frame"),
         (Act::HalfThenReset(Reply::body("half")), "the peer reset it"),
         (
             Act::Raw(Bytes::from_static(b"HTTP/1.1 400 Bad Request\r\n\r\n")),
@@ -164,10 +159,7 @@ async fn an_ended_connection_fails_everything_in_flight() {
         let err = client.request(ask(2, 0, ""), PATIENCE).await.unwrap_err();
         assert_eq!(why_closed(err, &peer.address()), expected);
         while let Some(call) = soon("the failures", calls.join_next()).await {
-            assert_eq!(
-                why_closed(call.unwrap().unwrap_err(), &peer.address()),
-                expected
-            );
+            assert_eq!(why_closed(call.unwrap().unwrap_err(), &peer.address()), expected);
         }
         assert_eq!(client.pending(), 0);
         assert!(!client.is_open());
@@ -183,10 +175,7 @@ async fn a_refused_connection_names_the_address() {
     let address = peer.address();
     let outcome = Client::connect(&address, PATIENCE, &Metrics::new()).await;
     let err = outcome.unwrap_err().to_string();
-    assert_eq!(
-        err,
-        format!("cannot connect to {address}: Connection refused (os error 111)")
-    );
+    assert_eq!(err, format!("cannot connect to {address}: Connection refused (os error 111)"));
 }
 
 #[tokio::test]
@@ -220,23 +209,14 @@ async fn silence_ends_a_connection_only_where_an_answer_was_certain() {
         client.start(request, within, silence)
     };
     let unknown = start(Silence::Allowed, SHORT).await.unwrap();
-    assert!(matches!(
-        unknown.answer().await,
-        Err(UpstreamError::Timeout { .. })
-    ));
+    assert!(matches!(unknown.answer().await, Err(UpstreamError::Timeout { .. })));
     assert!(client.is_open());
     let patient = start(Silence::Ends, PATIENCE).await.unwrap();
     let certain = start(Silence::Ends, SHORT).await.unwrap();
-    assert!(matches!(
-        certain.answer().await,
-        Err(UpstreamError::Timeout { .. })
-    ));
+    assert!(matches!(certain.answer().await, Err(UpstreamError::Timeout { .. })));
     assert!(!client.is_open());
     let err = patient.answer().await.unwrap_err();
-    assert_eq!(
-        why_closed(err, &relay.address()),
-        "nothing received for 80ms"
-    );
+    assert_eq!(why_closed(err, &relay.address()), "nothing received for 80ms");
     assert_eq!(client.pending(), 0);
 }
 
@@ -252,12 +232,8 @@ async fn requests_of_the_broker_get_a_refusal_and_no_answer_of_ours() {
     peer.push(0, &ask(307, 1, ""));
     let answer = client.request(ask(2, 77, "mine"), PATIENCE).await.unwrap();
     assert_eq!(answer.body, "mine");
-    let log = peer
-        .until("the refusal", |log| !log.answers.is_empty())
-        .await;
-    let [refusal] = &log.answers[..] else {
-        panic!("expected one refusal: {:?}", log.answers)
-    };
+    let log = peer.until("the refusal", |log| !log.answers.is_empty()).await;
+    let [refusal] = &log.answers[..] else { panic!("expected one refusal: {:?}", log.answers) };
     assert_eq!((refusal.header.code, refusal.header.opaque), (3, 1));
 }
 

@@ -15,11 +15,7 @@ use crate::support::soon;
 type Table = BTreeMap<BrokerId, String>;
 
 fn broker(name: &str, id: i64) -> BrokerId {
-    BrokerId {
-        cluster: "C".to_owned(),
-        name: name.to_owned(),
-        id,
-    }
+    BrokerId { cluster: "C".to_owned(), name: name.to_owned(), id }
 }
 
 /// A 106 body with one broker.
@@ -32,11 +28,7 @@ fn body(name: &str, addresses: &str) -> String {
 const NOBODY: &str = r#"{"brokerAddrTable":{},"clusterAddrTable":{}}"#;
 
 fn cluster(peer: &ScriptedPeer, gone_after: Duration, file: Option<&Path>) -> Cluster {
-    let names = NameServers::new(
-        &[peer.address()],
-        NameServerSettings::default(),
-        Metrics::new(),
-    );
+    let names = NameServers::new(&[peer.address()], NameServerSettings::default(), Metrics::new());
     let settings = ClusterSettings {
         every: Duration::from_millis(20),
         gone_after,
@@ -57,11 +49,7 @@ async fn becomes(cluster: &Cluster, expected: &[(BrokerId, &str)]) {
 async fn follows_the_answers() {
     let peer = ScriptedPeer::name_server("", &body("a", r#"0:"h:1",1:"h:2""#)).await;
     let cluster = cluster(&peer, Duration::ZERO, None);
-    becomes(
-        &cluster,
-        &[(broker("a", 0), "h:1"), (broker("a", 1), "h:2")],
-    )
-    .await;
+    becomes(&cluster, &[(broker("a", 0), "h:1"), (broker("a", 1), "h:2")]).await;
     assert_eq!(cluster.master("a").as_deref(), Some("h:1"));
     assert_eq!(cluster.master("b"), None);
     assert_eq!(cluster.broker_at("h:2"), Some(broker("a", 1)));
@@ -85,11 +73,7 @@ async fn a_broker_is_gone_only_after_a_while() {
     let other = body("b", r#"0:"h:3""#);
     peer.script(move |_| Act::Reply(Reply::body(other.clone())));
     cluster.refresh().await;
-    becomes(
-        &cluster,
-        &[(broker("a", 0), "h:1"), (broker("b", 0), "h:3")],
-    )
-    .await;
+    becomes(&cluster, &[(broker("a", 0), "h:1"), (broker("b", 0), "h:3")]).await;
 }
 
 #[tokio::test]
@@ -101,10 +85,7 @@ async fn what_a_route_told_counts_until_the_next_answer() {
     watch.mark_unchanged();
     cluster.learn(&Table::from([(broker("a", 0), "h:1".to_owned())]));
     soon("the change", watch.changed()).await.unwrap();
-    assert_eq!(
-        *watch.borrow_and_update(),
-        Table::from([(broker("a", 0), "h:1".to_owned())])
-    );
+    assert_eq!(*watch.borrow_and_update(), Table::from([(broker("a", 0), "h:1".to_owned())]));
     becomes(&cluster, &[]).await;
 }
 
@@ -139,11 +120,7 @@ async fn a_damaged_file_and_answers_that_say_nothing_change_nothing() {
     let peer = ScriptedPeer::name_server("", &body("a", r#"0:"h:1""#)).await;
     let cluster = cluster(&peer, Duration::ZERO, Some(&file));
     becomes(&cluster, &[(broker("a", 0), "h:1")]).await;
-    for reply in [
-        Reply::code(1).remark("busy"),
-        Reply::body("[1,2"),
-        Reply::body(""),
-    ] {
+    for reply in [Reply::code(1).remark("busy"), Reply::body("[1,2"), Reply::body("")] {
         peer.script(move |_| Act::Reply(reply.clone()));
         cluster.refresh().await;
         assert_eq!(cluster.master("a").as_deref(), Some("h:1"));

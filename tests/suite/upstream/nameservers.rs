@@ -36,10 +36,7 @@ fn servers(addresses: &[String], metrics: &Metrics) -> NameServers {
 
 /// The same, where silence moves a read on as well.
 fn hasty(addresses: &[String]) -> NameServers {
-    let settings = NameServerSettings {
-        next_after: HASTE,
-        ..settings()
-    };
+    let settings = NameServerSettings { next_after: HASTE, ..settings() };
     NameServers::new(addresses, settings, Metrics::new())
 }
 
@@ -64,10 +61,9 @@ async fn one_server_is_used_while_it_answers() {
     for _ in 0..3 {
         assert_eq!(names.request(ask(105)).await.unwrap().body, "second");
     }
-    let _first = ScriptedPeer::start_at(first.socket_address(), |_| {
-        Act::Reply(Reply::body("first again"))
-    })
-    .await;
+    let _first =
+        ScriptedPeer::start_at(first.socket_address(), |_| Act::Reply(Reply::body("first again")))
+            .await;
     // It is not left for one that came back.
     assert_eq!(names.request(ask(105)).await.unwrap().body, "second");
     assert_eq!(metrics.upstream_failovers.get(), 1);
@@ -79,14 +75,7 @@ async fn dead_servers_delay_a_read_little_in_whatever_order() {
     let refusing = closed_port().await;
     let healthy = answering("route").await;
     let all = [hole.address(), refusing, healthy.address()];
-    for order in [
-        [0, 1, 2],
-        [0, 2, 1],
-        [1, 0, 2],
-        [1, 2, 0],
-        [2, 0, 1],
-        [2, 1, 0],
-    ] {
+    for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
         let names = hasty(&order.map(|i| all[i].clone()));
         let answers = tokio::join!(names.request(ask(105)), names.request(ask(106)));
         assert_eq!(answers.0.unwrap().body, "route", "{order:?}");
@@ -102,11 +91,7 @@ async fn a_silent_server_is_left_and_a_slow_one_is_waited_for() {
     assert_eq!(names.request(ask(105)).await.unwrap().body, "route");
     assert_eq!(silent.requests().len(), 1);
     assert_eq!(names.request(ask(105)).await.unwrap().body, "route");
-    let expected = format!(
-        "{} (no answer in time), {}",
-        silent.address(),
-        healthy.address()
-    );
+    let expected = format!("{} (no answer in time), {}", silent.address(), healthy.address());
     assert_eq!(names.describe(), expected);
 
     let slow = ScriptedPeer::start(|_| Act::Later(HASTE * 4, Reply::body("slow"))).await;
@@ -116,11 +101,7 @@ async fn a_silent_server_is_left_and_a_slow_one_is_waited_for() {
 
 #[tokio::test]
 async fn a_server_whose_connection_ends_is_not_the_end_of_a_read() {
-    for act in [
-        Act::Close,
-        Act::Reset,
-        Act::HalfThenReset(Reply::body("half")),
-    ] {
+    for act in [Act::Close, Act::Reset, Act::HalfThenReset(Reply::body("half"))] {
         let broken = ScriptedPeer::start(move |_| act.clone()).await;
         let healthy = answering("route").await;
         let names = servers(&[broken.address(), healthy.address()], &Metrics::new());
@@ -139,10 +120,7 @@ async fn when_all_are_down_the_error_comes_at_once_and_names_them() {
     let why = |address: &str| {
         format!("{address} (cannot connect to {address}: Connection refused (os error 111))")
     };
-    assert_eq!(
-        names.describe(),
-        format!("{}, {}", why(&first), why(&second))
-    );
+    assert_eq!(names.describe(), format!("{}, {}", why(&first), why(&second)));
 }
 
 #[tokio::test]
@@ -170,10 +148,7 @@ async fn an_unknown_code_expires_and_harms_nobody() {
         _ => Act::Never,
     })
     .await;
-    let settings = NameServerSettings {
-        answer_within: Duration::from_millis(80),
-        ..settings()
-    };
+    let settings = NameServerSettings { answer_within: Duration::from_millis(80), ..settings() };
     let names = NameServers::new(&[peer.address()], settings, Metrics::new());
     let err = names.request(ask(9999)).await.unwrap_err();
     assert!(matches!(err, UpstreamError::Timeout { .. }), "{err}");

@@ -76,10 +76,7 @@ async fn each_call_tries_again_whatever_failed_before() {
         }
     })
     .await;
-    assert_eq!(
-        client.request(ask(), PATIENCE).await.unwrap().header.code,
-        0
-    );
+    assert_eq!(client.request(ask(), PATIENCE).await.unwrap().header.code, 0);
 }
 
 #[tokio::test]
@@ -88,14 +85,10 @@ async fn a_connection_that_ends_is_made_again_before_anybody_asks() {
     let pool = Pool::new(quick(), Metrics::new());
     let first = pool.client(&peer.address()).await.unwrap();
     peer.cut();
-    peer.until("a second connection", |log| log.accepted == 2)
-        .await;
+    peer.until("a second connection", |log| log.accepted == 2).await;
     assert!(!first.is_open());
     let second = pool.client(&peer.address()).await.unwrap();
-    assert_eq!(
-        second.request(ask(), PATIENCE).await.unwrap().header.code,
-        0
-    );
+    assert_eq!(second.request(ask(), PATIENCE).await.unwrap().header.code, 0);
 }
 
 #[tokio::test]
@@ -112,10 +105,7 @@ async fn a_silent_connection_is_asked_for_a_sign_of_life() {
 async fn a_half_dead_connection_is_found_and_replaced() {
     let peer = ScriptedPeer::broker().await;
     let relay = FaultRelay::start(peer.address()).await;
-    let settings = PoolSettings {
-        keep_alive_within: Duration::from_millis(60),
-        ..quick()
-    };
+    let settings = PoolSettings { keep_alive_within: Duration::from_millis(60), ..quick() };
     let pool = Pool::new(settings, Metrics::new());
     let client = pool.client(&relay.address()).await.unwrap();
     relay.set(Fault::BlackHole).await;
@@ -124,11 +114,7 @@ async fn a_half_dead_connection_is_found_and_replaced() {
     let next = soon("a live connection", async {
         loop {
             let client = pool.client(&relay.address()).await.unwrap();
-            if client
-                .request(ask(), Duration::from_millis(200))
-                .await
-                .is_ok()
-            {
+            if client.request(ask(), Duration::from_millis(200)).await.is_ok() {
                 return client;
             }
         }
@@ -139,11 +125,7 @@ async fn a_half_dead_connection_is_found_and_replaced() {
 #[tokio::test]
 async fn addresses_that_left_the_cluster_are_forgotten() {
     let (old, new) = (ScriptedPeer::broker().await, ScriptedPeer::broker().await);
-    let broker = BrokerId {
-        cluster: "C".to_owned(),
-        name: "broker-a".to_owned(),
-        id: 0,
-    };
+    let broker = BrokerId { cluster: "C".to_owned(), name: "broker-a".to_owned(), id: 0 };
     let table = |peer: &ScriptedPeer| BTreeMap::from([(broker.clone(), peer.address())]);
     let cluster = watch::Sender::new(table(&old));
     let pool = Pool::new(quick(), Metrics::new());
@@ -162,10 +144,7 @@ async fn addresses_that_left_the_cluster_are_forgotten() {
 #[tokio::test]
 async fn a_connect_without_outcome_ends_in_time() {
     let hole = BlackHole::new();
-    let settings = PoolSettings {
-        connect_within: Duration::from_millis(50),
-        ..patient()
-    };
+    let settings = PoolSettings { connect_within: Duration::from_millis(50), ..patient() };
     let pool = Pool::new(settings, Metrics::new());
     let err = pool.client(&hole.address()).await.unwrap_err();
     let address = hole.address();

@@ -1,0 +1,160 @@
+package driver;
+
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageAccessor;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
+
+/**
+ * The client side of deploy/quickstart.sh, in one process for both roles, since each start of a JVM costs a second. Reads one
+ * word a line on standard input, writes lines of fields separated by tabs:
+ *
+ * <pre>
+ * control          sends one message with a time ahead through the address given, prints "message" when it comes
+ * through ADDRESS  a producer and a push consumer against that name server instead, prints "ready"
+ * send             the four messages, prints "sent" for each, then "done"; "message" as they come
+ *
+ * sent     HOW  DUE
+ * message  HOW  DUE  STORED  ARRIVED     milliseconds since 1970; DUE is counted from just before the send
+ * failed   TEXT
+ * </pre>
+ */
+public final class Quickstart {
+    private static final String TIME_PROPERTY = "__STARTDELIVERTIME";
+    private static final String HOW_PROPERTY = "how";
+
+    private final PrintStream out;
+    private final String topic;
+    private final Map<String, Long> due = new ConcurrentHashMap<>();
+    private final CountDownLatch controlSeen = new CountDownLatch(1);
+    private DefaultMQProducer producer;
+    private DefaultMQPushConsumer consumer;
+
+    private Quickstart(PrintStream out, String topic) {
+        this.out = out;
+        this.topic = topic;
+    }
+
+    /** Arguments: the address of the real name server, and a topic to create. */
+    public static void main(String[] args) {
+        PrintStream out = System.out;
+        try {
+            out = Driver.takeStdout();
+            Quickstart quickstart = new Quickstart(out, args[1]);
+            quickstart.createTopic(args[0]);
+            quickstart.connect(args[0]);
+            quickstart.obey();
+        } catch (Throwable failure) {
+            out.println("failed\t" + String.valueOf(failure).replaceAll("\\s+", " "));
+        }
+        Runtime.getRuntime().halt(0);
+    }
+
+    private void obey() throws Exception {
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        String line;
+        while ((line = in.readLine()) != null) {
+            String[] words = line.split(" ");
+            switch (words[0]) {
+                case "control":
+                    send("control", "", System.currentTimeMillis() + 3000);
+                    controlSeen.await(10, TimeUnit.SECONDS);
+                    break;
+                case "through":
+                    disconnect();
+                    connect(words[1]);
+                    break;
+                case "send":
+                    sendAll();
+                    break;
+                default:
+                    throw new IllegalArgumentException(line);
+            }
+        }
+    }
+
+    private void createTopic(String namesrv) throws Exception {
+        DefaultMQAdminExt admin = new DefaultMQAdminExt();
+        admin.setNamesrvAddr(namesrv);
+        admin.setInstanceName("quickstart-admin");
+        admin.start();
+        Admin.createTopic(admin, topic, 4);
+        admin.shutdown();
+    }
+
+    private void connect(String namesrv) throws Exception {
+        producer = new DefaultMQProducer("quickstart-producers");
+        producer.setNamesrvAddr(namesrv);
+        // Its own instance name for every address: clients that share one share their connections too.
+        producer.setInstanceName("producer@" + namesrv.replace(':', '-'));
+        producer.start();
+        consumer = Consumers.create("quickstart", "quickstart-consumers", namesrv);
+        // The killed proxy takes the pending pulls with it. With the client's own 3 s the table would show that pause in the
+        // column of arrivals, and nothing else would change.
+        Consumers.retryPullsAfter(consumer, 100);
+        consumer.subscribe(topic, "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            messages.forEach(this::arrived);
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        Consumers.awaitAssignment(consumer, topic);
+        print("ready");
+    }
+
+    private void disconnect() {
+        producer.shutdown();
+        consumer.shutdown();
+    }
+
+    private void sendAll() throws Exception {
+        send("plain", "", 0);
+        send("level 1", "1", System.currentTimeMillis() + 1000);
+        send("time +1,234 ms", "", System.currentTimeMillis() + 1234);
+        send("time +6,000 ms", "", System.currentTimeMillis() + 6000);
+        print("done");
+    }
+
+    private void send(String how, String level, long dueMs) throws Exception {
+        Message message = new Message(topic, ("quickstart: " + how).getBytes(StandardCharsets.UTF_8));
+        message.putUserProperty(HOW_PROPERTY, how);
+        if (!level.isEmpty()) {
+            message.setDelayTimeLevel(Integer.parseInt(level));
+        } else if (dueMs > 0) {
+            MessageAccessor.putProperty(message, TIME_PROPERTY, String.valueOf(dueMs));
+        }
+        due.put(how, dueMs > 0 ? dueMs : System.currentTimeMillis());
+        producer.send(message);
+        print("sent", how, due.get(how));
+    }
+
+    private void arrived(MessageExt message) {
+        long now = System.currentTimeMillis();
+        String how = message.getUserProperty(HOW_PROPERTY);
+        print("message", how, due.get(how), message.getStoreTimestamp(), now);
+        if (how.equals("control")) {
+            controlSeen.countDown();
+        }
+    }
+
+    private synchronized void print(Object... fields) {
+        StringBuilder line = new StringBuilder();
+        for (Object field : fields) {
+            line.append(line.length() == 0 ? "" : "\t").append(field);
+        }
+        out.println(line);
+    }
+}
