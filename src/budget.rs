@@ -24,22 +24,14 @@ impl Budget {
     /// A budget of `bytes`.
     pub fn new(bytes: usize) -> Self {
         let total = u32::try_from(bytes / GRAIN).unwrap_or(u32::MAX).max(1);
-        Self {
-            permits: Arc::new(Semaphore::new(total as usize)),
-            total,
-        }
+        Self { permits: Arc::new(Semaphore::new(total as usize)), total }
     }
 
     /// Waits until `bytes` are free. One request over the whole budget takes all of it.
     pub async fn take(&self, bytes: usize) -> Spent {
-        let grains = u32::try_from(bytes.div_ceil(GRAIN))
-            .unwrap_or(u32::MAX)
-            .min(self.total);
+        let grains = u32::try_from(bytes.div_ceil(GRAIN)).unwrap_or(u32::MAX).min(self.total);
         // The semaphore is never closed.
-        let permit = Arc::clone(&self.permits)
-            .acquire_many_owned(grains)
-            .await
-            .ok();
+        let permit = Arc::clone(&self.permits).acquire_many_owned(grains).await.ok();
         Spent { _permit: permit }
     }
 

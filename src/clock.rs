@@ -48,14 +48,9 @@ pub struct SystemClock {
 
 impl SystemClock {
     /// A clock whose monotonic time counts from now.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the one place that reads the machine's clocks"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "the one place that reads the machine's clocks")]
     pub fn new() -> Self {
-        Self {
-            start: Instant::now(),
-        }
+        Self { start: Instant::now() }
     }
 }
 
@@ -66,10 +61,7 @@ impl Default for SystemClock {
 }
 
 impl Clock for SystemClock {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the one place that reads the machine's clocks"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "the one place that reads the machine's clocks")]
     fn wall_ms(&self) -> EpochMs {
         match SystemTime::now().duration_since(UNIX_EPOCH) {
             Ok(since) => i64::try_from(since.as_millis()).unwrap_or(i64::MAX),
@@ -112,21 +104,13 @@ impl SystemAlarm {
     fn arm(&self, until: Option<EpochMs>) -> std::io::Result<()> {
         // A value of zero would disarm the timer, and with it the notice of a clock that was set.
         let at = until.unwrap_or(i64::MAX / 2_000_000).max(1);
-        let value = Timespec {
-            tv_sec: at.div_euclid(1000),
-            tv_nsec: at.rem_euclid(1000) * 1_000_000,
-        };
-        let interval = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
+        let value =
+            Timespec { tv_sec: at.div_euclid(1000), tv_nsec: at.rem_euclid(1000) * 1_000_000 };
+        let interval = Timespec { tv_sec: 0, tv_nsec: 0 };
         timerfd_settime(
             &self.timer,
             TimerfdTimerFlags::ABSTIME | TimerfdTimerFlags::CANCEL_ON_SET,
-            &Itimerspec {
-                it_interval: interval,
-                it_value: value,
-            },
+            &Itimerspec { it_interval: interval, it_value: value },
         )?;
         Ok(())
     }
@@ -139,21 +123,19 @@ impl Alarm for SystemAlarm {
             std::thread::sleep(Duration::from_millis(1));
             return;
         }
-        let mut fds = [
-            PollFd::new(&self.timer, PollFlags::IN),
-            PollFd::new(&self.bell, PollFlags::IN),
-        ];
+        let mut fds =
+            [PollFd::new(&self.timer, PollFlags::IN), PollFd::new(&self.bell, PollFlags::IN)];
         // A failed poll (a signal) is an early return, which callers expect.
         if poll(&mut fds, None).is_ok() && !fds[1].revents().is_empty() {
             let mut count = [0; 8];
             // Only the wake-up matters, not how often the bell was rung.
-            drop(rustix::io::read(&self.bell, &mut count));
+            let _drained = rustix::io::read(&self.bell, &mut count);
         }
     }
 
     fn ring(&self) {
         // The only failure is a full counter, and then the bell is already ringing.
-        drop(rustix::io::write(&self.bell, &1u64.to_ne_bytes()));
+        let _rung = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 }
 
@@ -179,9 +161,7 @@ impl ManualClock {
             monotonic_us: AtomicU64::new(0),
             alarms: Mutex::default(),
         };
-        Self {
-            shared: Arc::new(shared),
-        }
+        Self { shared: Arc::new(shared) }
     }
 
     /// Both clocks move on by `by`.
@@ -195,13 +175,7 @@ impl ManualClock {
     /// The wall clock is set, forward or back; the monotonic clock does not notice.
     pub fn set_wall(&self, wall_ms: EpochMs) {
         self.shared.wall_ms.store(wall_ms, Ordering::SeqCst);
-        for alarm in self
-            .shared
-            .alarms
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .iter()
-        {
+        for alarm in self.shared.alarms.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             alarm.ring();
         }
     }
@@ -222,11 +196,7 @@ impl Clock for ManualClock {
             rung: Mutex::new(false),
             bell: Condvar::new(),
         });
-        self.shared
-            .alarms
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(Arc::clone(&alarm));
+        self.shared.alarms.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&alarm));
         Ok(alarm)
     }
 }
@@ -240,10 +210,7 @@ struct ManualAlarm {
 impl Alarm for ManualAlarm {
     fn wait(&self, until: Option<EpochMs>) {
         let reached = || {
-            let now = self
-                .time
-                .upgrade()
-                .map(|time| time.wall_ms.load(Ordering::SeqCst));
+            let now = self.time.upgrade().map(|time| time.wall_ms.load(Ordering::SeqCst));
             matches!((now, until), (Some(now), Some(until)) if until <= now)
         };
         let mut rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);

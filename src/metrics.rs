@@ -7,7 +7,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
 
 /// One label: why, which kind.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -18,6 +18,48 @@ pub struct Why {
 
 /// A family of counters by reason.
 pub type ByWhy = Family<Why, Counter>;
+
+/// Why sends with a delay are relayed or refused: labels of the metrics.
+pub mod why {
+    /// P2: the time had come on arrival.
+    pub const PAST: &str = "past";
+    /// P3: `DELAY` is no number, which the broker answers.
+    pub const BAD_LEVEL: &str = "bad_level";
+    /// P14: levels are the broker's.
+    pub const LEVELS_OFF: &str = "levels_off";
+    /// P11: topics of the brokers' own traffic.
+    pub const SYSTEM_TOPIC: &str = "system_topic";
+    /// P11: a request whose sender waits for the reply.
+    pub const REQUEST: &str = "request";
+    /// P18: the listener stands for a slave.
+    pub const SLAVE: &str = "slave";
+    /// P1, P3, P12 under `--bad-delay relay`.
+    pub const BAD_DELAY: &str = "bad_delay";
+    /// P3: one-way, so that nobody can be told.
+    pub const ONEWAY_UNREADABLE: &str = "oneway_unreadable";
+    /// P1.
+    pub const OVER_MAX_DELAY: &str = "over_max_delay";
+    /// P3.
+    pub const UNREADABLE: &str = "unreadable";
+    /// P12.
+    pub const SECONDS: &str = "seconds";
+    /// A batch with a delay in it, which cannot be held yet.
+    pub const BATCH: &str = "batch";
+    /// A half message with a delay, which cannot be held yet.
+    pub const HALF: &str = "half";
+    /// A delay under a binary header, which cannot be held yet.
+    pub const BINARY_HEADER: &str = "binary_header";
+
+    /// Properties by which sends are held.
+    pub const HELD: [&str; 5] =
+        ["DELAY", "__STARTDELIVERTIME", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"];
+    /// All reasons to refuse, and to drop what is one-way.
+    pub const REFUSED: [&str; 6] =
+        [OVER_MAX_DELAY, UNREADABLE, SECONDS, BATCH, HALF, BINARY_HEADER];
+    /// All reasons to relay.
+    pub const RELAYED: [&str; 8] =
+        [PAST, BAD_LEVEL, LEVELS_OFF, SYSTEM_TOPIC, REQUEST, SLAVE, BAD_DELAY, ONEWAY_UNREADABLE];
+}
 
 /// Handles to all families; cheap to clone.
 #[derive(Debug, Clone)]
@@ -75,83 +117,48 @@ impl Metrics {
     /// All families, registered once.
     pub fn new() -> Self {
         let mut families = Families(Registry::with_prefix("rocketmq_timer_proxy"));
-        let seconds = || {
-            Histogram::new([
-                0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0,
-                5.0, 10.0, 60.0, 600.0,
-            ])
-        };
         let f = &mut families;
         Self {
-            session_opened: f.add(
-                "session_opened",
-                "Client connections accepted",
-                Counter::default(),
+            session_opened: f.add("session_opened", "Client connections accepted"),
+            session_open: f.add("session_open", "Client connections open"),
+            session_rejected: f.add("session_rejected", "Connections closed for what they sent"),
+            intercept_held: f.with("intercept_held", "Sends held", from_zero(&why::HELD)),
+            intercept_refused: f.with(
+                "intercept_refused",
+                "Sends refused",
+                from_zero(&why::REFUSED),
             ),
-            session_open: f.add("session_open", "Client connections open", Gauge::default()),
-            session_rejected: f.add(
-                "session_rejected",
-                "Connections closed for what they sent",
-                ByWhy::default(),
-            ),
-            intercept_held: f.add("intercept_held", "Sends held", ByWhy::default()),
-            intercept_refused: f.add("intercept_refused", "Sends refused", ByWhy::default()),
-            intercept_relayed: f.add(
+            intercept_relayed: f.with(
                 "intercept_relayed",
                 "Sends relayed in spite of a delay property",
-                ByWhy::default(),
+                from_zero(&why::RELAYED),
             ),
-            intercept_dropped: f.add(
+            intercept_dropped: f.with(
                 "intercept_dropped",
                 "One-way sends that could not be held",
-                ByWhy::default(),
+                from_zero(&why::REFUSED),
             ),
-            store_accepted: f.add("store_accepted", "Holds acknowledged", Counter::default()),
-            store_pending: f.add("store_pending", "Messages pending", Gauge::default()),
-            store_commit_records: f.add(
-                "store_commit_records",
-                "Records per commit",
-                Histogram::new([
-                    1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 1024.0, 4096.0,
-                ]),
-            ),
-            store_sync_seconds: f.add("store_sync_seconds", "Seconds per sync", seconds()),
-            store_poisoned: f.add("store_poisoned", "1 once a sync failed", Gauge::default()),
-            store_damaged: f.add("store_damaged", "Damaged records found", Counter::default()),
-            store_segments: f.add("store_segments", "Live segments", Gauge::default()),
-            dispatch_delivered: f.add(
-                "dispatch_delivered",
-                "Messages delivered",
-                Counter::default(),
-            ),
-            dispatch_stored_less: f.add(
-                "dispatch_stored_less",
-                "Delivered with codes 10, 11 or 12",
-                ByWhy::default(),
-            ),
-            dispatch_retries: f.add("dispatch_retries", "Tries that failed", ByWhy::default()),
-            dispatch_overdue: f.add(
-                "dispatch_overdue",
-                "Messages due, unconfirmed",
-                Gauge::default(),
-            ),
-            dispatch_in_flight: f.add("dispatch_in_flight", "Sends under way", Gauge::default()),
-            dispatch_parked: f.add("dispatch_parked", "Messages parked", Gauge::default()),
-            dispatch_lateness_seconds: f.add(
+            store_accepted: f.add("store_accepted", "Holds acknowledged"),
+            store_pending: f.add("store_pending", "Messages pending"),
+            store_commit_records: f.with("store_commit_records", "Records per commit", records()),
+            store_sync_seconds: f.with("store_sync_seconds", "Seconds per sync", seconds()),
+            store_poisoned: f.add("store_poisoned", "1 once a sync failed"),
+            store_damaged: f.add("store_damaged", "Damaged records found"),
+            store_segments: f.add("store_segments", "Live segments"),
+            dispatch_delivered: f.add("dispatch_delivered", "Messages delivered"),
+            dispatch_stored_less: f
+                .add("dispatch_stored_less", "Delivered with codes 10, 11 or 12"),
+            dispatch_retries: f.add("dispatch_retries", "Tries that failed"),
+            dispatch_overdue: f.add("dispatch_overdue", "Messages due, unconfirmed"),
+            dispatch_in_flight: f.add("dispatch_in_flight", "Sends under way"),
+            dispatch_parked: f.add("dispatch_parked", "Messages parked"),
+            dispatch_lateness_seconds: f.with(
                 "dispatch_lateness_seconds",
                 "Seconds from due to sent",
                 seconds(),
             ),
-            upstream_late_answers: f.add(
-                "upstream_late_answers",
-                "Answers nobody waits for",
-                Counter::default(),
-            ),
-            upstream_failovers: f.add(
-                "upstream_failovers",
-                "Moves to another name server",
-                Counter::default(),
-            ),
+            upstream_late_answers: f.add("upstream_late_answers", "Answers nobody waits for"),
+            upstream_failovers: f.add("upstream_failovers", "Moves to another name server"),
             registry: Arc::new(families.0),
         }
     }
@@ -168,13 +175,35 @@ impl Default for Metrics {
     }
 }
 
+/// A family that shows each of these reasons from the start: a counter that appears with its first
+/// count is one whose first count no rate sees.
+fn from_zero(reasons: &[&'static str]) -> ByWhy {
+    let family = ByWhy::default();
+    for why in reasons {
+        drop(family.get_or_create(&Why { why }));
+    }
+    family
+}
+
+fn seconds() -> Histogram {
+    Histogram::new([
+        0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0,
+        60.0, 600.0,
+    ])
+}
+
+fn records() -> Histogram {
+    Histogram::new([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 1024.0, 4096.0])
+}
+
 struct Families(Registry);
 
 impl Families {
-    fn add<M>(&mut self, name: &str, help: &str, metric: M) -> M
-    where
-        M: prometheus_client::registry::Metric + Clone,
-    {
+    fn add<M: Metric + Clone + Default>(&mut self, name: &str, help: &str) -> M {
+        self.with(name, help, M::default())
+    }
+
+    fn with<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: M) -> M {
         self.0.register(name, help, metric.clone());
         metric
     }

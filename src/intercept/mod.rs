@@ -6,3 +6,4 @@
 pub mod decide;
 pub mod delay;
 pub mod hold;
+mod number;

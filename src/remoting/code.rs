@@ -10,6 +10,10 @@ pub mod request {
     pub const GET_BROKER_RUNTIME_INFO: i32 = 28;
     /// END_TRANSACTION.
     pub const END_TRANSACTION: i32 = 37;
+    /// PUT_KV_CONFIG: written to every name server.
+    pub const PUT_KV_CONFIG: i32 = 100;
+    /// DELETE_KV_CONFIG: written to every name server.
+    pub const DELETE_KV_CONFIG: i32 = 102;
     /// REGISTER_BROKER: never through the proxy.
     pub const REGISTER_BROKER: i32 = 103;
     /// UNREGISTER_BROKER: never through the proxy.
@@ -18,14 +22,22 @@ pub mod request {
     pub const GET_ROUTEINFO_BY_TOPIC: i32 = 105;
     /// GET_BROKER_CLUSTER_INFO.
     pub const GET_BROKER_CLUSTER_INFO: i32 = 106;
+    /// WIPE_WRITE_PERM_OF_BROKER: written to every name server.
+    pub const WIPE_WRITE_PERM_OF_BROKER: i32 = 205;
+    /// DELETE_TOPIC_IN_NAMESRV: written to every name server.
+    pub const DELETE_TOPIC_IN_NAMESRV: i32 = 216;
     /// GET_SYSTEM_TOPIC_LIST_FROM_NS: its answer carries one broker address.
     pub const GET_SYSTEM_TOPIC_LIST_FROM_NS: i32 = 304;
     /// SEND_MESSAGE_V2: one-letter ext names.
     pub const SEND_MESSAGE_V2: i32 = 310;
+    /// UPDATE_NAMESRV_CONFIG: written to every name server.
+    pub const UPDATE_NAMESRV_CONFIG: i32 = 318;
     /// SEND_BATCH_MESSAGE: one-letter ext names.
     pub const SEND_BATCH_MESSAGE: i32 = 320;
     /// QUERY_DATA_VERSION: asked by brokers only, never through the proxy.
     pub const QUERY_DATA_VERSION: i32 = 322;
+    /// ADD_WRITE_PERM_OF_BROKER: written to every name server.
+    pub const ADD_WRITE_PERM_OF_BROKER: i32 = 327;
 }
 
 /// What an answer says.

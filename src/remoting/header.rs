@@ -2,6 +2,14 @@
 //!
 //! Lenient on what clients send (fastjson's habits), exact in what it writes (what Java's encoder
 //! would write). Values are bytes, since a binary header may carry anything.
+//!
+//! Called wherever a frame's meaning matters. Never used on what is relayed: that leaves as the
+//! bytes it came in. Decoded values share the memory of the header they were read from.
+
+mod binary;
+mod json;
+
+use std::collections::HashMap;
 
 use bytes::Bytes;
 
@@ -19,7 +27,8 @@ pub const VERSION_4_9_7: i32 = 407;
 pub struct Header {
     /// Request or response code.
     pub code: i32,
-    /// Name of the sender's language (`JAVA`, `GO`, ...), kept as sent.
+    /// Name of the sender's language (`JAVA`, `GO`, ...), kept as sent; empty when absent, which
+    /// peers take for `JAVA`.
     pub language: Bytes,
     /// Ordinal of the sender's release; the ONS SDK sends values near 2^31.
     pub version: i32,
@@ -50,10 +59,7 @@ pub struct HeaderError {
 impl ExtFields {
     /// The value of `key`.
     pub fn get(&self, key: &str) -> Option<&Bytes> {
-        self.0
-            .iter()
-            .find(|(k, _)| k == key.as_bytes())
-            .map(|(_, value)| value)
+        self.0.iter().find(|(k, _)| k == key.as_bytes()).map(|(_, value)| value)
     }
 
     /// Sets `key`, in its old place if it was there.
@@ -62,6 +68,16 @@ impl ExtFields {
             Some((_, old)) => *old = value,
             None => self.0.push((key, value)),
         }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// All pairs, in order.
@@ -74,13 +90,73 @@ impl Header {
     /// Reads a header. JSON values may be strings, numbers, booleans or null (null fields count as
     /// absent), keys and strings may be quoted as fastjson accepts them.
     pub fn decode(serialize: SerializeType, bytes: &[u8]) -> Result<Self, HeaderError> {
-        let _ = (serialize, bytes);
-        todo!()
+        Self::decode_shared(serialize, &Bytes::copy_from_slice(bytes))
+    }
+
+    /// As [`Header::decode`], without copying: the values keep `bytes` alive.
+    pub fn decode_shared(serialize: SerializeType, bytes: &Bytes) -> Result<Self, HeaderError> {
+        match serialize {
+            SerializeType::Json => json::decode(bytes)
+                .map_err(|error| HeaderError { form: "JSON", why: error.to_string() }),
+            SerializeType::RocketMq => binary::decode(bytes)
+                .map_err(|error| HeaderError { form: "binary", why: error.to_string() }),
+        }
     }
 
     /// Writes the header in the given form.
+    ///
+    /// JSON has room for everything, but turns what is no UTF-8 into U+FFFD. The binary form cuts
+    /// code and version to 16 bits and does not tell an empty remark from none, as in Java; an ext
+    /// key over 32,767 bytes does not fit into it and is left out.
     pub fn encode(&self, serialize: SerializeType, out: &mut Vec<u8>) {
-        let _ = (serialize, out);
-        todo!()
+        match serialize {
+            SerializeType::Json => json::encode(self, out),
+            SerializeType::RocketMq => binary::encode(self, out),
+        }
     }
 }
+
+/// Collects ext fields while a header is read, in linear time however many there are.
+#[derive(Debug, Default)]
+struct ExtCollector {
+    fields: Vec<(Bytes, Bytes)>,
+    /// Where each key stands, once there are too many to search through.
+    places: HashMap<Bytes, usize>,
+}
+
+impl ExtCollector {
+    /// Enough for a send.
+    const USUAL: usize = 16;
+    /// Fields up to which a search beats hashing.
+    const FEW: usize = 32;
+
+    fn set(&mut self, key: Bytes, value: Bytes) {
+        if self.fields.is_empty() {
+            self.fields.reserve(Self::USUAL);
+        }
+        if self.fields.len() < Self::FEW {
+            match self.fields.iter_mut().find(|(k, _)| *k == key) {
+                Some((_, old)) => *old = value,
+                None => self.fields.push((key, value)),
+            }
+            return;
+        }
+        if self.places.is_empty() {
+            let keys = self.fields.iter().map(|(key, _)| key.clone());
+            self.places = keys.zip(0..).collect();
+        }
+        let next = self.fields.len();
+        let place = *self.places.entry(key.clone()).or_insert(next);
+        match self.fields.get_mut(place) {
+            Some((_, old)) => *old = value,
+            None => self.fields.push((key, value)),
+        }
+    }
+
+    fn finish(self) -> ExtFields {
+        ExtFields(self.fields)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,8 @@
 //!
 //! Java up to 4.9.0 and Go end it with 0x02, Java since 4.9.1 does not; both are ordinary. Entries
 //! that a stock broker would not see (shorter than 3, no 0x01, empty name or value) are no entries.
+//!
+//! Called by the views of sends and by what forwards a held message. Never interprets a value.
 
 /// Ends a name.
 pub const NAME_END: u8 = 1;
@@ -46,19 +48,59 @@ impl<'a> Properties<'a> {
 
     /// The value of `name`; of a name that stands twice, the last, as the broker reads it.
     pub fn get(&self, name: &str) -> Option<&'a [u8]> {
-        let _ = name;
-        todo!()
+        let mut rest = self.0;
+        loop {
+            let start = memchr::memrchr(PROPERTY_END, rest).map_or(0, |at| at + 1);
+            let value = rest
+                .get(start..)
+                .and_then(|part| part.strip_prefix(name.as_bytes()))
+                .and_then(|part| part.strip_prefix(&[NAME_END]));
+            if let Some(value) = value.filter(|value| !name.is_empty() && !value.is_empty()) {
+                return Some(value);
+            }
+            rest = rest.get(..start.checked_sub(1)?)?;
+        }
     }
 
     /// All entries that a broker would see, in order, duplicates included.
     pub fn iter(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + 'a {
-        std::iter::empty()
+        self.0.split(|byte| *byte == PROPERTY_END).filter_map(entry)
     }
 
     /// The string without any entry named in `names`; every other byte stays where it was, and the
-    /// string ends with a separator exactly when it did before.
+    /// string ends with a separator exactly when it did before, unless nothing is left of it.
     pub fn without(&self, names: &[&str]) -> Vec<u8> {
-        let _ = names;
-        todo!()
+        let goes = |part: &[u8]| {
+            entry(part).is_some_and(|(name, _)| names.iter().any(|n| n.as_bytes() == name))
+        };
+        let mut kept = Vec::with_capacity(self.0.len());
+        let mut last_goes = false;
+        let mut first = true;
+        for part in self.0.split(|byte| *byte == PROPERTY_END) {
+            last_goes = goes(part);
+            if last_goes {
+                continue;
+            }
+            if !first {
+                kept.push(PROPERTY_END);
+            }
+            kept.extend_from_slice(part);
+            first = false;
+        }
+        // Separators in front of a last entry that went would now end the string.
+        while last_goes && kept.last() == Some(&PROPERTY_END) {
+            kept.pop();
+        }
+        kept
     }
 }
+
+/// Name and value, split at the first 0x01, of what stands between two separators.
+fn entry(part: &[u8]) -> Option<(&[u8], &[u8])> {
+    let at = memchr::memchr(NAME_END, part)?;
+    let (name, value) = (part.get(..at)?, part.get(at + 1..)?);
+    (!name.is_empty() && !value.is_empty()).then_some((name, value))
+}
+
+#[cfg(test)]
+mod tests;

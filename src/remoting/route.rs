@@ -2,9 +2,16 @@
 //!
 //! Covers the bodies of GET_ROUTEINFO_BY_TOPIC (105), GET_BROKER_CLUSTER_INFO (106) and
 //! GET_SYSTEM_TOPIC_LIST_FROM_NS (304). Keys come quoted or not, by the request's version; since
-//! only address strings are replaced, the answer keeps the form the client asked for.
+//! only address strings are replaced, the answer keeps the form the client asked for: no blank is
+//! added (Go cuts `brokerAddrs` at commas and colons) and members of later releases survive.
+//!
+//! Called by the name-server facade and by whoever looks up where a broker is. Never decides who
+//! stands for a broker; that is [`Ours`].
 
 use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::json::{JsonError, Reader, Text, write_string};
 
 /// Which broker a listener stands for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -22,10 +29,22 @@ pub struct BrokerId {
 #[error("unreadable route body: {0}")]
 pub struct RouteError(pub String);
 
+impl From<JsonError> for RouteError {
+    fn from(error: JsonError) -> Self {
+        Self(error.to_string())
+    }
+}
+
 /// Every broker address in a 105 or 106 body.
 pub fn broker_addresses(body: &[u8]) -> Result<BTreeMap<BrokerId, String>, RouteError> {
-    let _ = body;
-    todo!()
+    let mut addresses = BTreeMap::new();
+    each_place(body, &mut |place| {
+        if let Place::Broker(broker, address) = place {
+            addresses.insert(broker, utf8(&address)?);
+        }
+        Ok(())
+    })?;
+    Ok(addresses)
 }
 
 /// The body with every real address replaced by what `ours` says: the values of `brokerAddrs`
@@ -33,8 +52,40 @@ pub fn broker_addresses(body: &[u8]) -> Result<BTreeMap<BrokerId, String>, Route
 /// for a broker are looked up by its id, the others by the address itself. An address that `ours`
 /// does not know is an error: a real address is never handed out.
 pub fn rewrite(body: &[u8], ours: &dyn Ours) -> Result<Vec<u8>, RouteError> {
-    let _ = (body, ours);
-    todo!()
+    let mut replacements = Vec::new();
+    each_place(body, &mut |place| {
+        let (address, replacement) = match place {
+            Place::Broker(broker, address) => {
+                let replacement = ours.by_id(&broker);
+                (address, replacement)
+            }
+            Place::Address(address) => {
+                let replacement = ours.by_address(&utf8(&address)?);
+                (address, replacement)
+            }
+        };
+        match replacement {
+            Some(replacement) => replacements.push((address.span(), replacement)),
+            None => return Err(RouteError(format!("nobody stands for {}", utf8(&address)?))),
+        }
+        Ok(())
+    })?;
+    Ok(splice(body, replacements))
+}
+
+/// `body` with the strings in `replacements` written in place of what stood there.
+fn splice(body: &[u8], mut replacements: Vec<(Range<usize>, String)>) -> Vec<u8> {
+    // In a broker's object the addresses may stand after other places: order is the body's.
+    replacements.sort_by_key(|(span, _)| span.start);
+    let mut out = Vec::with_capacity(body.len() + 16 * replacements.len());
+    let mut copied = 0;
+    for (span, replacement) in replacements {
+        out.extend_from_slice(body.get(copied..span.start).unwrap_or_default());
+        write_string(replacement.as_bytes(), &mut out);
+        copied = span.end;
+    }
+    out.extend_from_slice(body.get(copied..).unwrap_or_default());
+    out
 }
 
 /// Who stands for a real broker on our side.
@@ -58,6 +109,143 @@ pub struct QueueData {
 
 /// The queues of a topic, from a 105 body.
 pub fn queues(body: &[u8]) -> Result<Vec<QueueData>, RouteError> {
-    let _ = body;
-    todo!()
+    let mut queues = Vec::new();
+    members(body, &mut |reader, key| match key {
+        b"queueDatas" => values(reader, &mut |reader| {
+            queues.push(queue_data(reader)?);
+            Ok(())
+        }),
+        _ => Ok(reader.skip()?),
+    })?;
+    Ok(queues)
 }
+
+fn queue_data(reader: &mut Reader<'_>) -> Result<QueueData, RouteError> {
+    let mut broker = None;
+    let (mut write_queues, mut perm) = (0, 0);
+    fields(reader, &mut |reader, key| {
+        match key {
+            b"brokerName" => broker = text(reader)?,
+            b"writeQueueNums" => write_queues = number(reader)?,
+            b"perm" => perm = number(reader)?,
+            _ => reader.skip()?,
+        }
+        Ok(())
+    })?;
+    Ok(QueueData {
+        broker: broker.ok_or_else(|| RouteError("a queue without brokerName".to_owned()))?,
+        write_queues,
+        perm,
+    })
+}
+
+// === where addresses stand ===
+
+/// An address in a body, where it stands.
+enum Place<'a> {
+    /// A value of `brokerAddrs`.
+    Broker(BrokerId, Text<'a>),
+    /// `brokerAddr`, or a key of `filterServerTable`.
+    Address(Text<'a>),
+}
+
+/// Calls `found` for every address of a 105, 106 or 304 body.
+fn each_place<'a>(
+    body: &'a [u8],
+    found: &mut dyn FnMut(Place<'a>) -> Result<(), RouteError>,
+) -> Result<(), RouteError> {
+    members(body, &mut |reader, key| match key {
+        b"brokerDatas" => values(reader, &mut |reader| broker_data(reader, found)),
+        b"brokerAddrTable" => fields(reader, &mut |reader, _| broker_data(reader, found)),
+        b"filterServerTable" if reader.null() => Ok(()),
+        b"filterServerTable" => reader.object(|reader, broker| {
+            found(Place::Address(broker))?;
+            Ok(reader.skip()?)
+        }),
+        b"brokerAddr" => match reader.text()? {
+            Some(address) => found(Place::Address(address)),
+            None => Ok(()),
+        },
+        _ => Ok(reader.skip()?),
+    })
+}
+
+/// Reads one `{"brokerAddrs":{id:"host:port"},"brokerName":..,"cluster":..}`; the addresses come
+/// first, whose they are is said after them.
+fn broker_data<'a>(
+    reader: &mut Reader<'a>,
+    found: &mut dyn FnMut(Place<'a>) -> Result<(), RouteError>,
+) -> Result<(), RouteError> {
+    let mut addresses = Vec::new();
+    let (mut name, mut cluster) = (None, None);
+    fields(reader, &mut |reader, key| {
+        match key {
+            b"brokerAddrs" => fields(reader, &mut |reader, id| {
+                let id = std::str::from_utf8(id).ok().and_then(|id| id.parse().ok());
+                let id = id.ok_or_else(|| RouteError("a broker id is no number".to_owned()))?;
+                let address = reader.text()?;
+                let address = address.ok_or_else(|| RouteError("an address is null".to_owned()))?;
+                addresses.push((id, address));
+                Ok(())
+            })?,
+            b"brokerName" => name = text(reader)?,
+            b"cluster" => cluster = text(reader)?,
+            _ => reader.skip()?,
+        }
+        Ok(())
+    })?;
+    let name = name.ok_or_else(|| RouteError("a broker without brokerName".to_owned()))?;
+    let cluster = cluster.unwrap_or_default();
+    for (id, address) in addresses {
+        let broker = BrokerId { cluster: cluster.clone(), name: name.clone(), id };
+        found(Place::Broker(broker, address))?;
+    }
+    Ok(())
+}
+
+// === reading ===
+
+type Member<'m, 'a> = &'m mut dyn FnMut(&mut Reader<'a>, &[u8]) -> Result<(), RouteError>;
+
+/// Hands each member of the body to `member`, which reads or skips the value.
+fn members<'a>(body: &'a [u8], member: Member<'_, 'a>) -> Result<(), RouteError> {
+    let mut reader = Reader::new(body);
+    reader.object(|reader, key| member(reader, &key.bytes()?))?;
+    Ok(reader.end()?)
+}
+
+/// Hands each member of the next object to `member`; null counts as an empty one.
+fn fields<'a>(reader: &mut Reader<'a>, member: Member<'_, 'a>) -> Result<(), RouteError> {
+    if reader.null() {
+        return Ok(());
+    }
+    reader.object(|reader, key| member(reader, &key.bytes()?))
+}
+
+/// Calls `item` for each value of the next array; null counts as an empty one.
+fn values<'a>(
+    reader: &mut Reader<'a>,
+    item: &mut dyn FnMut(&mut Reader<'a>) -> Result<(), RouteError>,
+) -> Result<(), RouteError> {
+    if reader.null() {
+        return Ok(());
+    }
+    reader.array(|reader| item(reader))
+}
+
+fn text(reader: &mut Reader<'_>) -> Result<Option<String>, RouteError> {
+    reader.text()?.map(|text| utf8(&text)).transpose()
+}
+
+fn utf8(text: &Text<'_>) -> Result<String, RouteError> {
+    String::from_utf8(text.bytes()?.into_owned())
+        .map_err(|_| RouteError(format!("no UTF-8 at byte {}", text.span().start)))
+}
+
+fn number(reader: &mut Reader<'_>) -> Result<i32, RouteError> {
+    let text = text(reader)?.unwrap_or_default();
+    text.parse().map_err(|_| RouteError(format!("{text:?} is no number")))
+}
+
+#[cfg(test)]
+mod tests;

@@ -9,13 +9,48 @@
 //! [`Store`] is the only type others talk to. Formats, positions and write orders are in
 //! `docs/DESIGN.md`.
 
+mod commit;
+mod disk;
+mod error;
+mod format;
+mod index;
+mod keeper;
+mod lanes;
+mod open;
+mod reader;
+mod record;
+mod recovery;
+mod scan;
+mod segment;
+mod timer;
+mod timerlog;
+mod wheel;
+mod writer;
+
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
+use prometheus_client::metrics::gauge::Gauge;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::{oneshot, watch};
 
+use self::commit::{CommitQueue, Waiting};
+pub use self::disk::{DiskOp, Fault, NoFault};
+pub use self::error::OpenError;
+use self::lanes::Lanes;
+use self::reader::Reader;
+pub use self::recovery::Recovery;
+use self::timer::Timer;
 use crate::clock::{Clock, EpochMs};
+use crate::config::Flush;
+use crate::metrics::Metrics;
+
+/// Memory of one pending message, by which `--near-memory` is counted.
+pub const NEAR_BYTES: u64 = 32;
 
 /// A place in the timerlog: segment number times segment size plus offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -148,40 +183,182 @@ pub enum ReadError {
 /// Called once, from the store's threads, with the outcome of a hold; must not block.
 pub type Receipt = Box<dyn FnOnce(Result<TimerId, HoldError>) + Send>;
 
+/// How a store is opened.
+pub struct Options {
+    /// The data directory.
+    pub dir: PathBuf,
+    /// When holds are acknowledged.
+    pub flush: Flush,
+    /// Budget of the near level, in bytes: one pending message costs [`NEAR_BYTES`].
+    pub near_memory: u64,
+    /// Bytes of a segment, for a new directory.
+    pub segment_bytes: u64,
+    /// How long a hold waits for the disk before it is answered "not now".
+    pub stall: Duration,
+    /// What goes wrong on purpose.
+    pub fault: Arc<dyn Fault>,
+}
+
+impl Options {
+    /// The usual geometry and patience, nothing going wrong on purpose.
+    pub fn new(dir: PathBuf, flush: Flush, near_memory: u64) -> Self {
+        Self {
+            dir,
+            flush,
+            near_memory,
+            segment_bytes: segment::SEGMENT_BYTES,
+            stall: Duration::from_secs(2),
+            fault: Arc::new(NoFault),
+        }
+    }
+}
+
+/// A store that is being opened.
+pub struct Opening {
+    /// The handle: refuses holds with [`HoldError::Recovering`] until the log has been read.
+    pub store: Store,
+    /// What falls due, in order of (due, LSN).
+    pub due: UnboundedReceiver<Vec<Due>>,
+    /// Tells when the log has been read, or why it cannot be.
+    pub recovered: oneshot::Receiver<Result<Recovery, OpenError>>,
+}
+
 /// Handle to the store; clones share it.
 #[derive(Clone)]
 pub struct Store {
-    _shared: Arc<dyn Clock>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    queue: Arc<CommitQueue>,
+    timer: Arc<Timer>,
+    lanes: Arc<Lanes>,
+    counts: Arc<Counts>,
+    reader: Reader,
+    largest_record: u64,
+    ended: watch::Receiver<bool>,
 }
 
 impl Store {
+    /// Takes the directory and starts reading its log in the background. Fails at once, with
+    /// nothing changed, if the directory is locked, newer, or cannot be written.
+    pub fn open(
+        options: Options,
+        clock: Arc<dyn Clock>,
+        metrics: &Metrics,
+    ) -> Result<Opening, OpenError> {
+        open::open(options, clock, metrics)
+    }
+
     /// Queues a message for the next commit. The receipt tells the outcome after the sync.
     pub fn hold(&self, hold: Hold, receipt: Receipt) {
-        let _ = (hold, receipt);
-        todo!()
+        let limit = self.shared.largest_record;
+        match record::hold_len(&hold) {
+            Some(len) if len <= limit => match self.shared.counts.reserve() {
+                Ok(()) => self.shared.queue.push(Waiting { hold, len }, receipt),
+                Err(full) => receipt(Err(full)),
+            },
+            len => receipt(Err(HoldError::TooLarge { len: len.unwrap_or(u64::MAX), limit })),
+        }
     }
 
-    /// Reads records, in file order, on the store's reader thread; answers in the order asked.
+    /// Reads records, in file order, on the store's reader threads; answers in the order asked.
     pub async fn read(&self, due: Vec<Due>) -> Vec<(Due, Result<Held, ReadError>)> {
-        let _ = due;
-        todo!()
+        // The reader threads live as long as this handle.
+        self.shared.reader.read(due).await.unwrap_or_default()
     }
 
-    /// The broker has it: a COMPLETE record goes out within 5 ms. Idempotent.
+    /// The broker has it: a COMPLETE record goes out within 5 ms. Once per message.
     pub fn complete(&self, due: Due) {
-        let _ = due;
-        todo!()
+        self.shared.queue.complete(due);
     }
 
     /// What a lane id of a pending message stands for.
     pub fn lane(&self, id: LaneId) -> Option<Arc<LaneKey>> {
-        let _ = id;
-        todo!()
+        self.shared.lanes.get(id)
+    }
+
+    /// Messages accepted and not yet confirmed by a broker.
+    pub fn pending(&self) -> u64 {
+        self.shared.counts.pending()
+    }
+
+    /// Messages that fit the near level's budget.
+    pub fn limit(&self) -> u64 {
+        self.shared.counts.limit
+    }
+
+    /// The earliest due time that has not been handed over; long past only if the wheel is stuck.
+    pub fn next_due(&self) -> Option<EpochMs> {
+        self.shared.timer.next_due()
+    }
+
+    /// The failure that ended the acceptance of holds, if one did.
+    pub fn poisoned(&self) -> Option<String> {
+        self.shared.queue.poisoned()
+    }
+
+    /// Returns when a write or sync fails, which ends the acceptance of holds until a restart.
+    pub async fn failed(&self) {
+        // The sender lives as long as this handle.
+        drop(self.shared.queue.failed().wait_for(|failed| *failed).await);
+    }
+
+    /// Lanes with pending messages.
+    pub fn lanes(&self) -> usize {
+        self.shared.lanes.len()
+    }
+
+    /// Refuses new holds, finishes what waits, syncs. Messages that have not fallen due stay on disk.
+    pub async fn close(&self) {
+        self.shared.queue.close();
+        self.shared.timer.stop();
+        let mut ended = self.shared.ended.clone();
+        // An error means that the threads are gone already.
+        drop(ended.wait_for(|ended| *ended).await);
     }
 }
 
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Store").finish_non_exhaustive()
+        f.debug_struct("Store").field("pending", &self.pending()).finish_non_exhaustive()
     }
 }
+
+/// Messages in the near level, against its budget.
+struct Counts {
+    pending: AtomicU64,
+    limit: u64,
+    gauge: Gauge,
+}
+
+impl Counts {
+    fn pending(&self) -> u64 {
+        self.pending.load(Ordering::Relaxed)
+    }
+
+    /// One more message, if it fits.
+    fn reserve(&self) -> Result<(), HoldError> {
+        let pending = self.pending.fetch_add(1, Ordering::Relaxed);
+        if pending >= self.limit {
+            self.pending.fetch_sub(1, Ordering::Relaxed);
+            return Err(HoldError::Full { pending, limit: self.limit });
+        }
+        self.gauge.inc();
+        Ok(())
+    }
+
+    /// What recovery found, whether it fits or not.
+    fn found(&self, count: u64) {
+        self.pending.fetch_add(count, Ordering::Relaxed);
+        self.gauge.inc_by(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    fn release(&self, count: u64) {
+        self.pending.fetch_sub(count, Ordering::Relaxed);
+        self.gauge.dec_by(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+}
+
+#[cfg(test)]
+mod tests;

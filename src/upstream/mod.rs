@@ -4,6 +4,7 @@
 pub mod client;
 pub mod cluster;
 pub mod nameservers;
+pub mod opaque;
 pub mod pool;
 
 use std::time::Duration;
