@@ -144,12 +144,19 @@ start_proxy() {
 }
 
 send_and_kill() {
+    local due held=0
+    DUES=()
     say "Through the proxy (name server address $PROXY_NAMESRV): sending four messages"
     tell "send" "done"
     KILLED_MS=$(now_ms)
     stop_process "$PROXY_PID" KILL
     start_proxy "$PROXY_NAMESRV" "$PROXY_ADMIN"
-    say "Killed the proxy with -9 while it held three of them; it was back after $((READY_MS - KILLED_MS)) ms"
+    tell "again $PROXY_NAMESRV" "ready"
+    for due in "${DUES[@]}"; do
+        ((due <= KILLED_MS)) || held=$((held + 1))
+    done
+    ((held > 0)) || fail "this machine took so long to send that nothing was held any more at the kill: run it again"
+    say "Killed the proxy with -9 while it held $held of them; it was back after $((READY_MS - KILLED_MS)) ms"
 }
 
 watch_arrivals() {
@@ -229,6 +236,7 @@ expect() {
     while IFS= read -r -t "$ANSWER_WITHIN_S" -u "${CLIENTS[0]}" LINE; do
         case $LINE in
             "$1" | "$1"$'\t'*) return ;;
+            sent*) DUES+=("${LINE##*$'\t'}") ;;
             message*) ARRIVALS+=("$LINE") ;;
             failed*) fail "the client failed: ${LINE#failed$'\t'}" ;;
         esac

@@ -1,6 +1,5 @@
 package driver;
 
-import java.lang.reflect.Method;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -31,7 +30,6 @@ final class Consumers {
         String topic = request.text("topic");
         DefaultMQPushConsumer consumer = create(name, request.text("group", "consumers-" + name), request.text("namesrv"));
         consumer.setVipChannelEnabled(request.flag("vip", false));
-        retryPullsAfter(consumer, request.number("pullRetryMs", 200));
         if (request.has("sql")) {
             consumer.subscribe(topic, MessageSelector.bySql(request.text("sql")));
         } else {
@@ -64,17 +62,6 @@ final class Consumers {
         consumer.setConsumeThreadMin(2);
         consumer.setConsumeThreadMax(2);
         return consumer;
-    }
-
-    /** How soon a pull is repeated after a lost connection: 3 s is the default, and fixed before 4.6. */
-    static void retryPullsAfter(DefaultMQPushConsumer consumer, long ms) {
-        try {
-            Object implementation = consumer.getDefaultMQPushConsumerImpl();
-            Method set = implementation.getClass().getMethod("setPullTimeDelayMillsWhenException", long.class);
-            set.invoke(implementation, ms);
-        } catch (ReflectiveOperationException fixed) {
-            // This version has no such setting; its pulls resume later, which no caller depends on.
-        }
     }
 
     static long awaitAssignment(DefaultMQPushConsumer consumer, String topic) throws InterruptedException {

@@ -19,7 +19,7 @@ import java.util.function.Consumer;
  * producer.start  name namesrv [group retries timeoutMs vip createTopicKey]
  * producer.stop   name
  * send            producer topic [mode: sync async oneway selector; key tags keys body bodySize flag properties delayLevel wait]
- * consumer.start  name namesrv topic [group expression sql vip pullRetryMs]   then events "message"
+ * consumer.start  name namesrv topic [group expression sql vip]   then events "message"
  * consumer.stop   name
  * topic.create    namesrv topic [queues]
  * offset.max      namesrv broker topic queue

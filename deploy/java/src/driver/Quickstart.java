@@ -5,6 +5,7 @@ import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
@@ -26,6 +27,7 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  * control          sends one message with a time ahead through the address given, prints "message" when it comes
  * through ADDRESS  a producer and a push consumer against that name server instead, prints "ready"
  * send             the four messages, prints "sent" for each, then "done"; "message" as they come
+ * again ADDRESS    one more consumer, for when that address was gone for a moment, prints "ready"
  *
  * sent     HOW  DUE
  * message  HOW  DUE  STORED  ARRIVED     milliseconds since 1970; DUE is counted from just before the send
@@ -40,6 +42,8 @@ public final class Quickstart {
     private final String topic;
     private final Map<String, Long> due = new ConcurrentHashMap<>();
     private final CountDownLatch controlSeen = new CountDownLatch(1);
+    private final Set<String> printed = ConcurrentHashMap.newKeySet();
+    private int consumers;
     private DefaultMQProducer producer;
     private DefaultMQPushConsumer consumer;
 
@@ -77,6 +81,10 @@ public final class Quickstart {
                     disconnect();
                     connect(words[1]);
                     break;
+                case "again":
+                    consume(words[1]);
+                    print("ready");
+                    break;
                 case "send":
                     sendAll();
                     break;
@@ -101,10 +109,17 @@ public final class Quickstart {
         // Its own instance name for every address: clients that share one share their connections too.
         producer.setInstanceName("producer@" + namesrv.replace(':', '-'));
         producer.start();
-        consumer = Consumers.create("quickstart", "quickstart-consumers", namesrv);
-        // The killed proxy takes the pending pulls with it. With the client's own 3 s the table would show that pause in the
-        // column of arrivals, and nothing else would change.
-        Consumers.retryPullsAfter(consumer, 100);
+        consumer = consume(namesrv);
+        print("ready");
+    }
+
+    /**
+     * In a group of its own each time, from the beginning of the topic. After a kill of the proxy the consumer from before
+     * goes on by itself, but only when its pending pull times out after 30 s: that is how this client treats a closed connection.
+     */
+    private DefaultMQPushConsumer consume(String namesrv) throws Exception {
+        String name = "quickstart-" + ++consumers;
+        DefaultMQPushConsumer consumer = Consumers.create(name, name, namesrv);
         consumer.subscribe(topic, "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             messages.forEach(this::arrived);
@@ -112,7 +127,7 @@ public final class Quickstart {
         });
         consumer.start();
         Consumers.awaitAssignment(consumer, topic);
-        print("ready");
+        return consumer;
     }
 
     private void disconnect() {
@@ -144,6 +159,10 @@ public final class Quickstart {
     private void arrived(MessageExt message) {
         long now = System.currentTimeMillis();
         String how = message.getUserProperty(HOW_PROPERTY);
+        // One row for each message that the broker has, however many consumers see it.
+        if (!printed.add(message.getQueueId() + "/" + message.getQueueOffset())) {
+            return;
+        }
         print("message", how, due.get(how), message.getStoreTimestamp(), now);
         if (how.equals("control")) {
             controlSeen.countDown();
