@@ -204,10 +204,8 @@ impl<'a> Connection<'a> {
                 () = stopping_soon.reached(Stage::Draining), if !draining => draining = true,
                 Some(done) = self.requests.join_next(), if busy => {
                     let answer = done.unwrap_or_default().unwrap_or_default();
-                    match timeout(IDLE, self.socket.write_all(&answer)).await {
-                        Ok(Ok(())) => {}
-                        // The peer is gone, or has stopped reading.
-                        Ok(Err(_)) | Err(_) => return Ok(()),
+                    if !self.write(&answer, &mut stopping).await {
+                        return Ok(());
                     }
                 }
                 read = read(&self.socket, &mut self.buffer, &mut self.spent, &self.facade.budget),
@@ -220,6 +218,14 @@ impl<'a> Connection<'a> {
                 }
                 () = sleep_until(idle_at), if !busy => return Ok(()),
             }
+        }
+    }
+
+    /// Whether the peer took it: one that is gone, or that has stopped reading, does not.
+    async fn write(&mut self, answer: &[u8], stopping: &mut Stopping) -> bool {
+        tokio::select! {
+            written = timeout(IDLE, self.socket.write_all(answer)) => matches!(written, Ok(Ok(()))),
+            () = stopping.reached(Stage::Cut) => false,
         }
     }
 

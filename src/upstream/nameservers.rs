@@ -153,7 +153,7 @@ impl NameServers {
     async fn read(&self, request: Request) -> Result<Answer, UpstreamError> {
         let settings = &self.shared.settings;
         let deadline = Instant::now() + settings.read_within;
-        let mut waiting = self.from_current().into_iter();
+        let mut waiting = self.starting_at_current().into_iter();
         let mut tries = Tries::new();
         let mut last_error = None;
         if let Some(index) = waiting.next() {
@@ -202,7 +202,7 @@ impl NameServers {
 
     async fn connected(&self) -> Result<(usize, Client), UpstreamError> {
         let mut last_error = self.nobody();
-        for index in self.from_current() {
+        for index in self.starting_at_current() {
             let within = self.shared.settings.connect_within;
             match connect(&self.shared.pool, &self.address(index), within).await {
                 Ok(client) => {
@@ -239,7 +239,7 @@ impl NameServers {
         });
     }
 
-    fn from_current(&self) -> Vec<usize> {
+    fn starting_at_current(&self) -> Vec<usize> {
         let count = self.shared.servers.len();
         let current = self.shared.current.load(Ordering::Relaxed);
         (0..count).map(|step| (current + step) % count).collect()

@@ -12,6 +12,7 @@ mod support;
 mod cli;
 mod decide;
 mod dispatch;
+mod namesrv;
 mod peer;
 mod session;
 mod tidy;

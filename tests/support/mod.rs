@@ -6,7 +6,9 @@
     dead_code,
     unreachable_pub,
     missing_docs,
-    reason = "each test binary uses its own part of this"
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "each test binary uses its own part of this, and a failure here fails the test"
 )]
 
 pub mod client;

@@ -8,18 +8,18 @@ use rocketmq_timer_proxy::upstream::UpstreamError;
 use rocketmq_timer_proxy::upstream::client::Request;
 use rocketmq_timer_proxy::upstream::nameservers::{NameServerSettings, NameServers};
 
-use crate::support::bytes;
 use crate::support::fault::{BlackHole, Fault, FaultRelay};
 use crate::support::peer::{Act, Reply, ScriptedPeer};
+use crate::support::{PATIENCE, bytes};
 
 fn ask(code: i32) -> Command {
     Command::request(code, &[("topic", "T")], bytes(""))
 }
 
-/// Limits that no failover may run into.
+/// Limits that nothing here may run into: only a failure moves a request on.
 fn settings() -> NameServerSettings {
     NameServerSettings {
-        next_after: Duration::from_millis(50),
+        next_after: PATIENCE,
         read_within: Duration::from_secs(15),
         connect_within: Duration::from_millis(200),
         answer_within: Duration::from_secs(15),
@@ -33,6 +33,14 @@ async fn answering(body: &'static str) -> ScriptedPeer {
 fn servers(addresses: &[String], metrics: &Metrics) -> NameServers {
     NameServers::new(addresses, settings(), metrics.clone())
 }
+
+/// The same, where silence moves a read on as well.
+fn hasty(addresses: &[String]) -> NameServers {
+    let settings = NameServerSettings { next_after: HASTE, ..settings() };
+    NameServers::new(addresses, settings, Metrics::new())
+}
+
+const HASTE: Duration = Duration::from_millis(50);
 
 async fn closed_port() -> String {
     let mut peer = ScriptedPeer::start(|_| Act::Never).await;
@@ -68,7 +76,7 @@ async fn dead_servers_delay_a_read_little_in_whatever_order() {
     let healthy = answering("route").await;
     let all = [hole.address(), refusing, healthy.address()];
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
-        let names = servers(&order.map(|i| all[i].clone()), &Metrics::new());
+        let names = hasty(&order.map(|i| all[i].clone()));
         let answers = tokio::join!(names.request(ask(105)), names.request(ask(106)));
         assert_eq!(answers.0.unwrap().body, "route", "{order:?}");
         assert_eq!(answers.1.unwrap().body, "route", "{order:?}");
@@ -79,16 +87,15 @@ async fn dead_servers_delay_a_read_little_in_whatever_order() {
 async fn a_silent_server_is_left_and_a_slow_one_is_waited_for() {
     let silent = ScriptedPeer::start(|_| Act::Never).await;
     let healthy = answering("route").await;
-    let names = servers(&[silent.address(), healthy.address()], &Metrics::new());
-    assert_eq!(names.request(ask(105)).await.unwrap().body, "route");
+    let names = hasty(&[silent.address(), healthy.address()]);
     assert_eq!(names.request(ask(105)).await.unwrap().body, "route");
     assert_eq!(silent.requests().len(), 1);
+    assert_eq!(names.request(ask(105)).await.unwrap().body, "route");
     let expected = format!("{} (no answer in time), {}", silent.address(), healthy.address());
     assert_eq!(names.describe(), expected);
 
-    let slow =
-        ScriptedPeer::start(|_| Act::Later(settings().next_after * 4, Reply::body("slow"))).await;
-    let names = servers(&[closed_port().await, slow.address()], &Metrics::new());
+    let slow = ScriptedPeer::start(|_| Act::Later(HASTE * 4, Reply::body("slow"))).await;
+    let names = hasty(&[closed_port().await, slow.address()]);
     assert_eq!(names.request(ask(105)).await.unwrap().body, "slow");
 }
 

@@ -23,7 +23,7 @@ fn quick() -> PoolSettings {
     PoolSettings {
         connect_within: PATIENCE,
         keep_alive_after: Some(Duration::from_millis(40)),
-        keep_alive_within: Duration::from_millis(60),
+        keep_alive_within: PATIENCE,
         pauses: (Duration::from_millis(1), Duration::from_millis(5)),
     }
 }
@@ -105,7 +105,8 @@ async fn a_silent_connection_is_asked_for_a_sign_of_life() {
 async fn a_half_dead_connection_is_found_and_replaced() {
     let peer = ScriptedPeer::broker().await;
     let relay = FaultRelay::start(peer.address()).await;
-    let pool = Pool::new(quick(), Metrics::new());
+    let settings = PoolSettings { keep_alive_within: Duration::from_millis(60), ..quick() };
+    let pool = Pool::new(settings, Metrics::new());
     let client = pool.client(&relay.address()).await.unwrap();
     relay.set(Fault::BlackHole).await;
     soon("the end of the half-dead connection", client.ended()).await;
