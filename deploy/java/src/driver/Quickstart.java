@@ -139,7 +139,6 @@ public final class Quickstart {
     }
 
     private void sendAll() throws Exception {
-        // Absolute times first: finding the route and connecting must not count as lateness.
         send("time +1,234 ms", "", System.currentTimeMillis() + 1234);
         send("time +6,000 ms", "", System.currentTimeMillis() + 6000);
         send("level 1", "1", System.currentTimeMillis() + 1000);
