@@ -84,6 +84,7 @@ finish() {
 prepare() {
     prepare_cache
     install_needed
+    claim_target
     quietly "$CACHE/logs/build.log" "Building the proxy (the first time: a few minutes)" \
         cargo build --release --locked --manifest-path "$ROOT/Cargo.toml" --bin rocketmq-timer-proxy || exit 1
     PROXY_BINARY=$CARGO_TARGET_DIR/release/rocketmq-timer-proxy
@@ -129,6 +130,8 @@ start_proxy() {
     local line
     [[ -n ${PROXY_PORTS:-} ]] || free_ports PROXY_PORTS 16
     exec {PROXY_STDOUT}< <(
+        # Not one of the proxy's own variables; it warns of those that it does not know.
+        unset ROCKETMQ_TIMER_PROXY_CACHE
         exec "$PROXY_BINARY" serve --namesrv "127.0.0.1:$NAMESRV_PORT" --listen "$1" --admin "$2" \
             --broker-ports "$PROXY_PORTS-$((PROXY_PORTS + 15))" --data-dir "$SCRATCH/proxy/data" \
             2>>"$SCRATCH/proxy/stderr.log" </dev/null
@@ -213,7 +216,7 @@ say_how_to_use() {
 		then send with message.putUserProperty("__STARTDELIVERTIME", String.valueOf(System.currentTimeMillis() + 2500));
 
 		Stop and remove it all:
-		  kill ${kept[*]}; rm -rf $SCRATCH
+		  kill -9 ${kept[*]}; rm -rf $SCRATCH
 	TEXT
 }
 

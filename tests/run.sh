@@ -18,6 +18,7 @@ main() {
     ROCKETMQ_TIMER_PROXY_TEST_JARS_4_9_7=$(jars_dir 4.9.7)
     ROCKETMQ_TIMER_PROXY_TEST_CLASSES_4_9_7=$(classes_dir 4.9.7)
     export ROCKETMQ_TIMER_PROXY_TEST_JARS_4_9_7 ROCKETMQ_TIMER_PROXY_TEST_CLASSES_4_9_7
+    claim_target
     say "Running all tests (target folder: $CARGO_TARGET_DIR)"
     cd "$ROOT"
     exec cargo test --locked "$@"

@@ -41,12 +41,7 @@ impl Cluster {
         let jars = from_env("ROCKETMQ_TIMER_PROXY_TEST_JARS_4_9_7");
         let (namesrv, namesrv_process) = start_namesrv(&jars);
         let (broker, broker_process) = start_broker(&jars, &namesrv);
-        Cluster {
-            namesrv,
-            broker,
-            _broker: broker_process,
-            namesrv_process,
-        }
+        Cluster { namesrv, broker, _broker: broker_process, namesrv_process }
     }
 
     /// A folder for others, removed with the cluster.
@@ -66,11 +61,7 @@ pub(crate) fn from_env(name: &str) -> PathBuf {
 
 /// A scratch folder that its owner removes.
 pub(crate) fn scratch_dir(what: &str) -> PathBuf {
-    tempfile::Builder::new()
-        .prefix(what)
-        .tempdir()
-        .expect("a scratch folder")
-        .keep()
+    tempfile::Builder::new().prefix(what).tempdir().expect("a scratch folder").keep()
 }
 
 fn start_namesrv(jars: &Path) -> (String, Leash) {
@@ -78,12 +69,7 @@ fn start_namesrv(jars: &Path) -> (String, Leash) {
     let port = free_ports(1);
     let conf = dir.join("ns.conf");
     fs::write(&conf, format!("listenPort={port}\n")).expect("ns.conf is written");
-    let process = start_stock(
-        jars,
-        "org.apache.rocketmq.namesrv.NamesrvStartup",
-        &conf,
-        dir,
-    );
+    let process = start_stock(jars, "org.apache.rocketmq.namesrv.NamesrvStartup", &conf, dir);
     let address = format!("127.0.0.1:{port}");
     await_start(
         STARTS_WITHIN,

@@ -102,9 +102,7 @@ pub(crate) struct OffsetId {
 impl Sent {
     /// The result of a send that succeeded and has one.
     pub(crate) fn result(&self) -> &SendResult {
-        self.result
-            .as_ref()
-            .unwrap_or_else(|| panic!("a send without result: {self:?}"))
+        self.result.as_ref().unwrap_or_else(|| panic!("a send without result: {self:?}"))
     }
 }
 
@@ -131,12 +129,7 @@ impl Driver {
             let heard = Arc::clone(&heard);
             move || heard.listen(stdout)
         });
-        Driver {
-            stdin: Mutex::new(stdin),
-            heard,
-            next_id: AtomicU64::new(1),
-            process,
-        }
+        Driver { stdin: Mutex::new(stdin), heard, next_id: AtomicU64::new(1), process }
     }
 
     /// Sends a command that has to succeed.
@@ -159,40 +152,25 @@ impl Driver {
     /// The reply to the command of that id.
     pub(crate) fn finish(&self, id: u64) -> Value {
         let what = || format!("no reply to command {id}");
-        self.heard
-            .wait(REPLY_WITHIN, what, |state| state.replies.remove(&id))
+        self.heard.wait(REPLY_WITHIN, what, |state| state.replies.remove(&id))
     }
 
     /// All messages that the consumer of that name has got, once there are at least `count`.
     pub(crate) fn messages(&self, consumer: &str, count: usize, within: Duration) -> Vec<Message> {
         let what = || {
             let so_far = self.seen(consumer);
-            let bodies: Vec<_> = so_far
-                .iter()
-                .filter_map(|message| message.body.as_deref())
-                .collect();
-            format!(
-                "{} of {count} messages at {consumer}: {bodies:?}",
-                so_far.len()
-            )
+            let bodies: Vec<_> =
+                so_far.iter().filter_map(|message| message.body.as_deref()).collect();
+            format!("{} of {count} messages at {consumer}: {bodies:?}", so_far.len())
         };
         self.heard.wait(within, what, |state| {
-            state
-                .messages
-                .get(consumer)
-                .filter(|messages| messages.len() >= count)
-                .cloned()
+            state.messages.get(consumer).filter(|messages| messages.len() >= count).cloned()
         })
     }
 
     /// What the consumer has got so far.
     fn seen(&self, consumer: &str) -> Vec<Message> {
-        self.heard
-            .state()
-            .messages
-            .get(consumer)
-            .cloned()
-            .unwrap_or_default()
+        self.heard.state().messages.get(consumer).cloned().unwrap_or_default()
     }
 }
 
@@ -222,17 +200,10 @@ impl Heard {
             self.state().replies.insert(id, value);
             return;
         }
-        let consumer = value["consumer"]
-            .as_str()
-            .expect("an event names its consumer")
-            .to_owned();
+        let consumer = value["consumer"].as_str().expect("an event names its consumer").to_owned();
         let message = serde_json::from_value(value.clone())
             .unwrap_or_else(|e| panic!("not a message ({e}): {value}"));
-        self.state()
-            .messages
-            .entry(consumer)
-            .or_default()
-            .push(message);
+        self.state().messages.entry(consumer).or_default().push(message);
     }
 
     fn wait<T>(
@@ -251,16 +222,9 @@ impl Heard {
             if left.is_zero() || state.ended {
                 let ended = state.ended;
                 drop(state);
-                panic!(
-                    "{} (driver ended: {ended}, waited up to {within:?})",
-                    what()
-                );
+                panic!("{} (driver ended: {ended}, waited up to {within:?})", what());
             }
-            state = self
-                .more
-                .wait_timeout(state, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            state = self.more.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -314,8 +278,7 @@ impl<'a> Producer<'a> {
 
 impl Drop for Producer<'_> {
     fn drop(&mut self) {
-        self.driver
-            .begin(&json!({"cmd": "producer.stop", "name": self.name}));
+        self.driver.begin(&json!({"cmd": "producer.stop", "name": self.name}));
     }
 }
 
@@ -356,18 +319,13 @@ impl<'a> Consumer<'a> {
 
 impl Drop for Consumer<'_> {
     fn drop(&mut self) {
-        self.driver
-            .begin(&json!({"cmd": "consumer.stop", "name": self.name}));
+        self.driver.begin(&json!({"cmd": "consumer.stop", "name": self.name}));
     }
 }
 
 fn unique(what: &str) -> String {
     static NEXT: AtomicU64 = AtomicU64::new(1);
-    format!(
-        "{what}-{}-{}",
-        std::process::id(),
-        NEXT.fetch_add(1, Ordering::Relaxed)
-    )
+    format!("{what}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// One send, as told to the driver.

@@ -14,10 +14,8 @@ pub(crate) fn start(from: SocketAddr, to: SocketAddr, lag: Duration) {
             let (Ok(client), Ok(server)) = (client, TcpStream::connect(to)) else {
                 continue;
             };
-            let (back_from, back_to) = (
-                server.try_clone().expect("a clone"),
-                client.try_clone().expect("a clone"),
-            );
+            let (back_from, back_to) =
+                (server.try_clone().expect("a clone"), client.try_clone().expect("a clone"));
             std::thread::spawn(move || copy(client, server, lag));
             std::thread::spawn(move || copy(back_from, back_to, Duration::ZERO));
         }
@@ -53,7 +51,5 @@ fn copy(mut from: TcpStream, mut to: TcpStream, lag: Duration) {
     drop(later);
     writer.join().expect("the writer ends");
     // Whoever is gone already cannot be told.
-    end.flush()
-        .and_then(|()| end.shutdown(Shutdown::Both))
-        .unwrap_or_default();
+    end.flush().and_then(|()| end.shutdown(Shutdown::Both)).unwrap_or_default();
 }

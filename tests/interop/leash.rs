@@ -101,28 +101,18 @@ pub(crate) fn await_start<T>(
         if let Some(value) = ready() {
             return value;
         }
-        assert!(
-            Instant::now() < deadline,
-            "not within {within:?}: {}",
-            what()
-        );
+        assert!(Instant::now() < deadline, "not within {within:?}: {}", what());
         std::thread::sleep(Duration::from_millis(50));
     }
 }
 
 /// Wall clock milliseconds since 1970.
 pub(crate) fn now_ms() -> i64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .expect("after 1970");
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
     i64::try_from(since.as_millis()).expect("before the year 292 million")
 }
 
 /// A file to append to, created when missing.
 pub(crate) fn append_to(path: &Path) -> File {
-    File::options()
-        .create(true)
-        .append(true)
-        .open(path)
-        .expect("the log file opens")
+    File::options().create(true).append(true).open(path).expect("the log file opens")
 }

@@ -10,10 +10,7 @@
     clippy::expect_used,
     reason = "a test fails by panicking, wherever the line stands"
 )]
-#![allow(
-    clippy::disallowed_methods,
-    reason = "real processes run on the real clock"
-)]
+#![allow(clippy::disallowed_methods, reason = "real processes run on the real clock")]
 
 mod cases;
 mod cluster;

@@ -33,10 +33,7 @@ impl ProxyProcess {
 
     /// The same with more flags.
     pub(crate) fn start_with(upstream: &str, extra: &[&str]) -> ProxyProcess {
-        let dir = tempfile::Builder::new()
-            .prefix("interop-proxy")
-            .tempdir()
-            .expect("a folder");
+        let dir = tempfile::Builder::new().prefix("interop-proxy").tempdir().expect("a folder");
         let broker_ports = free_ports(BROKER_PORTS);
         let extra = extra.iter().map(|&flag| flag.to_owned()).collect();
         let child = Command::new("true").spawn().expect("true starts");
@@ -56,10 +53,7 @@ impl ProxyProcess {
 
     /// Ends it as a crash would: no drain, no goodbye.
     pub(crate) fn kill(&mut self) {
-        self.child
-            .kill()
-            .and_then(|()| self.child.wait())
-            .expect("the proxy dies");
+        self.child.kill().and_then(|()| self.child.wait()).expect("the proxy dies");
     }
 
     /// Starts it again on the same ports and data; returns once it is ready.
@@ -74,23 +68,14 @@ impl ProxyProcess {
     }
 
     fn spawn(&mut self) {
-        let ports = format!(
-            "{}-{}",
-            self.broker_ports,
-            self.broker_ports + BROKER_PORTS - 1
-        );
+        let ports = format!("{}-{}", self.broker_ports, self.broker_ports + BROKER_PORTS - 1);
         self.child = Command::new(env!("CARGO_BIN_EXE_rocketmq-timer-proxy"))
-            .args([
-                "serve",
-                "--namesrv",
-                &self.upstream,
-                "--listen",
-                &self.namesrv,
-            ])
+            .args(["serve", "--namesrv", &self.upstream, "--listen", &self.namesrv])
             .args(["--admin", &self.admin, "--broker-ports", &ports])
             .arg("--data-dir")
             .arg(self.dir.path().join("data"))
             .args(&self.extra)
+            .env_clear()
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(append_to(&self.log()))
@@ -98,10 +83,7 @@ impl ProxyProcess {
             .expect("the proxy's binary starts");
         let line = self.ready_line();
         let (namesrv, admin) = parse_ready(&line).unwrap_or_else(|| {
-            panic!(
-                "not the ready line: {line:?}; its log: {}",
-                self.last_words()
-            )
+            panic!("not the ready line: {line:?}; its log: {}", self.last_words())
         });
         self.namesrv = namesrv;
         self.admin = admin;
@@ -118,10 +100,7 @@ impl ProxyProcess {
         });
         match told.recv_timeout(READY_WITHIN) {
             Ok(line) => line.expect("the proxy's output is text"),
-            Err(_) => panic!(
-                "not ready within {READY_WITHIN:?}; its log: {}",
-                self.last_words()
-            ),
+            Err(_) => panic!("not ready within {READY_WITHIN:?}; its log: {}", self.last_words()),
         }
     }
 

@@ -28,10 +28,7 @@ pub(crate) struct Stage {
 pub(crate) fn take() -> MutexGuard<'static, Stage> {
     static STAGE: OnceLock<Mutex<Stage>> = OnceLock::new();
     // A test that failed leaves nothing behind that the next one would meet: topics are new each time.
-    STAGE
-        .get_or_init(|| Mutex::new(Stage::set()))
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
+    STAGE.get_or_init(|| Mutex::new(Stage::set())).lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Stage {
@@ -91,12 +88,8 @@ impl Stage {
 
 /// The one message of that text.
 pub(crate) fn find<'a>(messages: &'a [Message], body: &str) -> &'a Message {
-    let mut with_body = messages
-        .iter()
-        .filter(|message| message.body.as_deref() == Some(body));
-    let found = with_body
-        .next()
-        .unwrap_or_else(|| panic!("no message {body:?}"));
+    let mut with_body = messages.iter().filter(|message| message.body.as_deref() == Some(body));
+    let found = with_body.next().unwrap_or_else(|| panic!("no message {body:?}"));
     assert_eq!(with_body.count(), 0, "{body:?} came more than once");
     found
 }
@@ -112,34 +105,20 @@ pub(crate) struct Due {
 impl Due {
     /// An absolute time.
     pub(crate) fn at(ms: i64) -> Due {
-        Due {
-            earliest_ms: ms,
-            latest_ms: ms,
-        }
+        Due { earliest_ms: ms, latest_ms: ms }
     }
 
     /// So long after the proxy got the send, which was between its start and its outcome.
     pub(crate) fn after(sent: &Sent, delay_ms: i64) -> Due {
-        Due {
-            earliest_ms: sent.sent_ms + delay_ms,
-            latest_ms: sent.answered_ms + delay_ms,
-        }
+        Due { earliest_ms: sent.sent_ms + delay_ms, latest_ms: sent.answered_ms + delay_ms }
     }
 
     /// Fails where the broker stored the message before its time, or long after.
     pub(crate) fn check(self, message: &Message) {
         let early = self.earliest_ms - message.store_timestamp;
-        assert!(
-            early <= 0,
-            "{:?} was stored {early} ms early: {message:?}",
-            message.body
-        );
+        assert!(early <= 0, "{:?} was stored {early} ms early: {message:?}", message.body);
         let late = message.store_timestamp - self.latest_ms;
-        assert!(
-            late <= LATE_MAX_MS,
-            "{:?} was stored {late} ms late: {message:?}",
-            message.body
-        );
+        assert!(late <= LATE_MAX_MS, "{:?} was stored {late} ms late: {message:?}", message.body);
     }
 
     /// From now to its time and the grace beyond.
@@ -152,21 +131,9 @@ impl Due {
 /// A held send's id: one of our listeners, and bit 62 of the offset set, which no commitlog reaches.
 pub(crate) fn assert_held(sent: &Sent, proxy: &ProxyProcess) {
     let result = sent.result();
-    let port = result
-        .offset_id
-        .address
-        .rsplit(':')
-        .next()
-        .and_then(|port| port.parse().ok());
-    assert!(
-        port.is_some_and(|port| proxy.owns_port(port)),
-        "not one of our listeners: {sent:?}"
-    );
-    assert_ne!(
-        result.offset_id.offset & (1 << 62),
-        0,
-        "bit 62 is not set: {sent:?}"
-    );
+    let port = result.offset_id.address.rsplit(':').next().and_then(|port| port.parse().ok());
+    assert!(port.is_some_and(|port| proxy.owns_port(port)), "not one of our listeners: {sent:?}");
+    assert_ne!(result.offset_id.offset & (1 << 62), 0, "bit 62 is not set: {sent:?}");
     assert_eq!(result.offset_msg_id.len(), 32, "{sent:?}");
     assert_eq!(result.queue_offset, 0, "{sent:?}");
 }

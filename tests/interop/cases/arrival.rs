@@ -22,28 +22,18 @@ fn relative_delays_count_from_arrival() {
     let topic = stage.topic("Arrival", 1);
     let proxy = ProxyProcess::start_with(&stage.cluster.namesrv, &["--advertise", SLOW_HOST]);
     let slow = slow_broker_address(&proxy, &topic);
-    lag::start(
-        slow,
-        SocketAddr::new([127, 0, 0, 1].into(), slow.port()),
-        LAG,
-    );
+    lag::start(slow, SocketAddr::new([127, 0, 0, 1].into(), slow.port()), LAG);
     let witness = stage.witness(&topic);
     let producer = stage.producer(&proxy.namesrv);
 
-    let kinds = [
-        ("DELAY", "1", 1000),
-        ("TIMER_DELAY_SEC", "1", 1000),
-        ("TIMER_DELAY_MS", "1000", 1000),
-    ];
+    let kinds =
+        [("DELAY", "1", 1000), ("TIMER_DELAY_SEC", "1", 1000), ("TIMER_DELAY_MS", "1000", 1000)];
     let sent: Vec<(&str, i64, Sent)> = kinds
         .iter()
         .map(|&(kind, value, delay_ms)| {
             let sent = producer.must_send(&Send::new(&topic, kind).property(kind, value));
             assert_held(&sent, &proxy);
-            assert!(
-                sent.answered_ms >= sent.sent_ms + LAG_MS,
-                "the lag is not there: {sent:?}"
-            );
+            assert!(sent.answered_ms >= sent.sent_ms + LAG_MS, "the lag is not there: {sent:?}");
             (kind, delay_ms, sent)
         })
         .collect();
@@ -58,24 +48,15 @@ fn relative_delays_count_from_arrival() {
         };
         due.check(message);
         let born = message.born_timestamp;
-        assert!(
-            (sent.sent_ms..sent.sent_ms + LAG_MS).contains(&born),
-            "born anew: {message:?}"
-        );
+        assert!((sent.sent_ms..sent.sent_ms + LAG_MS).contains(&born), "born anew: {message:?}");
     }
 }
 
 /// The address that the proxy's route has for the broker.
 fn slow_broker_address(proxy: &ProxyProcess, topic: &str) -> SocketAddr {
     let body = route(&proxy.namesrv, topic).expect("a route");
-    let start = body
-        .find(SLOW_HOST)
-        .unwrap_or_else(|| panic!("{SLOW_HOST} is not in {body}"));
-    let address: String = body[start..]
-        .chars()
-        .take_while(|&c| c.is_ascii_digit() || c == '.' || c == ':')
-        .collect();
-    address
-        .parse()
-        .unwrap_or_else(|e| panic!("{address:?}: {e}"))
+    let start = body.find(SLOW_HOST).unwrap_or_else(|| panic!("{SLOW_HOST} is not in {body}"));
+    let address: String =
+        body[start..].chars().take_while(|&c| c.is_ascii_digit() || c == '.' || c == ':').collect();
+    address.parse().unwrap_or_else(|e| panic!("{address:?}: {e}"))
 }

@@ -38,13 +38,31 @@ fn past_and_zero_pass_untouched_at_once() {
     let messages = witness.messages(asked.len(), GRACE);
     for (kind, value) in asked {
         let message = find(&messages, &format!("{kind}={value}"));
-        assert_eq!(
-            message.properties[kind],
-            value.to_string(),
-            "not untouched: {message:?}"
-        );
+        assert_eq!(message.properties[kind], value.to_string(), "not untouched: {message:?}");
     }
     assert_eq!(stage.stored(&topic, 1), 13);
+}
+
+/// A property without value is none to a stock broker, so it asks for nothing.
+#[test]
+fn an_empty_value_passes() {
+    let stage = stage::take();
+    let topic = stage.topic("Empty", 1);
+    let proxy = stage.proxy();
+    let witness = stage.witness(&topic);
+    let producer = stage.producer(&proxy.namesrv);
+    let kinds =
+        ["DELAY", "__STARTDELIVERTIME", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"];
+
+    for kind in kinds {
+        let sent = producer.must_send(&Send::new(&topic, kind).property(kind, ""));
+        assert_relayed(&sent, &stage.cluster);
+    }
+
+    let messages = witness.messages(kinds.len(), GRACE);
+    for kind in kinds {
+        assert_eq!(find(&messages, kind).properties.get(kind), None);
+    }
 }
 
 #[test]
@@ -64,13 +82,7 @@ fn a_few_milliseconds_ahead() {
             let sent =
                 producer.must_send(&Send::new(&topic, &body).property("__STARTDELIVERTIME", at));
             // Already past on arrival or still ahead, by the luck of the moment: early in no case.
-            expected.push((
-                body,
-                Due {
-                    earliest_ms: at,
-                    latest_ms: at.max(sent.answered_ms),
-                },
-            ));
+            expected.push((body, Due { earliest_ms: at, latest_ms: at.max(sent.answered_ms) }));
         }
     }
 

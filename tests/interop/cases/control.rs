@@ -21,10 +21,7 @@ fn a_stock_broker_delivers_absolute_times_at_once() {
     assert_relayed(&sent, &stage.cluster);
     let messages = witness.messages(1, GRACE);
     let message = find(&messages, "time");
-    assert!(
-        message.store_timestamp < due - 20_000,
-        "held by a stock broker: {message:?}"
-    );
+    assert!(message.store_timestamp < due - 20_000, "held by a stock broker: {message:?}");
     assert_eq!(message.msg_id, sent.result().msg_id);
     assert_eq!(message.offset_msg_id, sent.result().offset_msg_id);
 }
@@ -42,16 +39,9 @@ fn a_stock_broker_moves_its_own_levels_through_its_schedule_topic() {
     let messages = witness.messages(1, GRACE);
     Due::after(&sent, 1000).check(find(&messages, "level 1"));
     let after = level_queue_ends(&stage);
-    assert_eq!(
-        after[0],
-        before[0] + 1,
-        "level 1 took no trip through SCHEDULE_TOPIC_XXXX"
-    );
+    assert_eq!(after[0], before[0] + 1, "level 1 took no trip through SCHEDULE_TOPIC_XXXX");
     assert_eq!(after[1..], before[1..]);
-    assert!(
-        messages[0].properties.contains_key("REAL_TOPIC"),
-        "{messages:?}"
-    );
+    assert!(messages[0].properties.contains_key("REAL_TOPIC"), "{messages:?}");
 }
 
 #[test]

@@ -35,11 +35,7 @@ fn held_messages_survive_two_kills() {
         };
         let sent = producer.must_send(&send);
         assert_held(&sent, &proxy);
-        due.push(if absolute {
-            Due::at(at)
-        } else {
-            Due::after(&sent, ahead_ms)
-        });
+        due.push(if absolute { Due::at(at) } else { Due::after(&sent, ahead_ms) });
     }
     proxy.restart();
     proxy.restart();
@@ -48,25 +44,16 @@ fn held_messages_survive_two_kills() {
 
     let late_to_the_party =
         producer.must_send(&Send::new(&topic, "after the kills").property("TIMER_DELAY_MS", 1000));
-    for (seen_by, patience) in [
-        (&witness, GRACE),
-        (&newcomer, GRACE),
-        (&consumer, CLIENT_RECOVERS + GRACE),
-    ] {
+    for (seen_by, patience) in
+        [(&witness, GRACE), (&newcomer, GRACE), (&consumer, CLIENT_RECOVERS + GRACE)]
+    {
         let messages = seen_by.messages(COUNT + 1, Duration::from_secs(6) + patience);
         for (i, due) in due.iter().enumerate() {
             // What fell due while nobody was there leaves when somebody is.
-            let due = Due {
-                latest_ms: due.latest_ms.max(back_ms),
-                ..*due
-            };
+            let due = Due { latest_ms: due.latest_ms.max(back_ms), ..*due };
             due.check(find(&messages, &format!("number {i}")));
         }
         Due::after(&late_to_the_party, 1000).check(find(&messages, "after the kills"));
     }
-    assert_eq!(
-        stage.stored(&topic, 4),
-        i64::try_from(COUNT + 1).expect("small"),
-        "duplicates"
-    );
+    assert_eq!(stage.stored(&topic, 4), i64::try_from(COUNT + 1).expect("small"), "duplicates");
 }

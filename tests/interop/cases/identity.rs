@@ -49,30 +49,16 @@ fn ids_tags_keys_flag_and_body_stay() {
         let (plain_message, held_message) = (by_key(&messages, plain), by_key(&messages, held));
         assert_same(plain_message, held_message);
         let born = held_message.born_timestamp;
-        assert!(
-            (held.sent_ms..=held.answered_ms).contains(&born),
-            "{held_message:?}"
-        );
+        assert!((held.sent_ms..=held.answered_ms).contains(&born), "{held_message:?}");
         assert_eq!(held_message.msg_id, held.result().msg_id);
     }
-    assert_filtered_alike(
-        &only_a,
-        &pairs,
-        &[true, false, false, false, false, true, false],
-    );
-    assert_filtered_alike(
-        &by_sql,
-        &pairs,
-        &[false, false, false, false, false, false, true],
-    );
+    assert_filtered_alike(&only_a, &pairs, &[true, false, false, false, false, true, false]);
+    assert_filtered_alike(&by_sql, &pairs, &[false, false, false, false, false, false, true]);
     for (_, held) in &pairs {
         let key = &held.result().msg_id;
         let found = stage.query_unique(&topic, key);
         assert_eq!(found.len(), 1, "the index has {key} {} times", found.len());
-        assert_eq!(
-            found[0].store_timestamp,
-            by_key(&messages, held).store_timestamp
-        );
+        assert_eq!(found[0].store_timestamp, by_key(&messages, held).store_timestamp);
     }
 }
 
@@ -83,17 +69,11 @@ fn variants(topic: &str) -> Vec<Send> {
     }
     vec![
         Send::new(topic, "tag A").with("tags", "A"),
-        Send::new(topic, "tag A||B")
-            .with("tags", "A||B")
-            .with("keys", "one"),
+        Send::new(topic, "tag A||B").with("tags", "A||B").with("keys", "one"),
         Send::new(topic, "no tag").with("keys", "one two three"),
-        Send::new(topic, "tag null")
-            .with("tags", "null")
-            .with("wait", false),
+        Send::new(topic, "tag null").with("tags", "null").with("wait", false),
         Send::new(topic, "flag").with("flag", 7),
-        Send::new(topic, "")
-            .with("bodySize", COMPRESSED_BODY)
-            .with("tags", "A"),
+        Send::new(topic, "").with("bodySize", COMPRESSED_BODY).with("tags", "A"),
         colourful,
     ]
 }

@@ -37,11 +37,7 @@ fn every_kind_by_every_way_to_send() {
                 .with("key", 2)
                 .property(kind, value_of(kind, ahead_ms, at));
             let sent = producer.must_send(&send);
-            let due = if is_absolute(kind) {
-                Due::at(at)
-            } else {
-                Due::after(&sent, ahead_ms)
-            };
+            let due = if is_absolute(kind) { Due::at(at) } else { Due::after(&sent, ahead_ms) };
             if mode != "oneway" {
                 assert_held(&sent, &proxy);
                 assert_complete(&sent);
@@ -66,10 +62,7 @@ fn every_kind_by_every_way_to_send() {
             }
         }
     }
-    assert_eq!(
-        stage.stored(&topic, 4),
-        i64::try_from(count).expect("small")
-    );
+    assert_eq!(stage.stored(&topic, 4), i64::try_from(count).expect("small"));
 }
 
 #[test]
@@ -112,11 +105,7 @@ fn the_strongest_of_several_wins() {
         }
         let sent = producer.must_send(&send);
         assert_held(&sent, &proxy);
-        let due = if *delay_ms == 0 {
-            Due::at(near)
-        } else {
-            Due::after(&sent, *delay_ms)
-        };
+        let due = if *delay_ms == 0 { Due::at(near) } else { Due::after(&sent, *delay_ms) };
         expected.push((kind, due));
     }
 
@@ -204,17 +193,11 @@ fn assert_complete(sent: &Sent) {
     assert_eq!(Some(&result.msg_id), sent.uniq_key.as_ref(), "{sent:?}");
     assert_eq!(result.broker_name, BROKER_NAME, "{sent:?}");
     assert!((0..4).contains(&result.queue_id), "{sent:?}");
-    assert_eq!(
-        result.region_id.as_deref(),
-        Some("DefaultRegion"),
-        "{sent:?}"
-    );
+    assert_eq!(result.region_id.as_deref(), Some("DefaultRegion"), "{sent:?}");
 }
 
 /// One plain message through, so that the first delayed one does not pay for connections.
 pub(super) fn warm_up(stage: &Stage, namesrv: &str) {
     let topic = stage.topic("WarmUp", 1);
-    stage
-        .producer(namesrv)
-        .must_send(&Send::new(&topic, "warm up"));
+    stage.producer(namesrv).must_send(&Send::new(&topic, "warm up"));
 }

@@ -28,11 +28,7 @@ fn a_held_message_takes_no_trip_through_the_brokers_levels() {
         &[("TIMER_DELAY_MS", "1100")],
         &[("TIMER_DELIVER_MS", &at)],
         &[("DELAY", "1"), ("__STARTDELIVERTIME", &at)],
-        &[
-            ("DELAY", "1"),
-            ("TIMER_DELAY_SEC", "2"),
-            ("TIMER_DELAY_MS", "2000"),
-        ],
+        &[("DELAY", "1"), ("TIMER_DELAY_SEC", "2"), ("TIMER_DELAY_MS", "2000")],
         &[("TIMER_DELAY_MS", "1000"), ("TIMER_DELIVER_MS", &at)],
     ];
 
@@ -58,25 +54,15 @@ fn a_held_message_takes_no_trip_through_the_brokers_levels() {
                 .filter(|(name, _)| super::kinds::is_absolute(name))
                 .map(|&(name, value)| (name.to_owned(), value.to_owned())),
         );
-        assert_eq!(
-            as_sent(find(&messages, &format!("held {i}"))),
-            expected,
-            "asked {delays:?}"
-        );
+        assert_eq!(as_sent(find(&messages, &format!("held {i}"))), expected, "asked {delays:?}");
     }
-    assert_eq!(
-        level_queue_ends(&stage),
-        before,
-        "SCHEDULE_TOPIC_XXXX moved"
-    );
+    assert_eq!(level_queue_ends(&stage), before, "SCHEDULE_TOPIC_XXXX moved");
     assert_eq!(stage.stored(&topic, 4), 9);
 }
 
 /// The ends of the 18 queues in which a stock broker keeps what it delays by level.
 pub(super) fn level_queue_ends(stage: &Stage) -> Vec<i64> {
-    (0..LEVELS)
-        .map(|queue| stage.max_offset(SCHEDULE_TOPIC, queue))
-        .collect()
+    (0..LEVELS).map(|queue| stage.max_offset(SCHEDULE_TOPIC, queue)).collect()
 }
 
 fn with_everything(topic: &str, body: &str) -> Send {
@@ -94,10 +80,7 @@ fn as_sent(message: &Message) -> BTreeMap<String, String> {
     let mut properties = message.properties.clone();
     assert_eq!(properties.get("UNIQ_KEY"), Some(&message.uniq_key));
     properties.retain(|name, _| {
-        !matches!(
-            name.as_str(),
-            "UNIQ_KEY" | "MIN_OFFSET" | "MAX_OFFSET" | "CONSUME_START_TIME"
-        )
+        !matches!(name.as_str(), "UNIQ_KEY" | "MIN_OFFSET" | "MAX_OFFSET" | "CONSUME_START_TIME")
     });
     properties
 }
