@@ -124,7 +124,8 @@ fn raw_send(oneway: bool, kind: &str, value: &[u8]) -> Vec<u8> {
     .into_bytes();
     header.extend_from_slice(value);
     let flag = if oneway { 2 } else { 0 };
-    let rest = format!(r#"","m":"false"}},"flag":{flag},"language":"JAVA","opaque":5,"version":409}}"#);
+    let rest =
+        format!(r#"","m":"false"}},"flag":{flag},"language":"JAVA","opaque":5,"version":409}}"#);
     header.extend_from_slice(rest.as_bytes());
     let len = u32::try_from(4 + header.len() + 3).unwrap();
     let header_len = u32::try_from(header.len()).unwrap();
@@ -196,7 +197,7 @@ async fn every_value_that_is_no_number_is_answered_at_once() {
                     let text = std::str::from_utf8(&remark).unwrap();
                     assert!(text.contains(kind) && text.len() < 400, "{text}");
                     assert!(!text.chars().any(char::is_control), "{text:?}");
-                    assert_eq!(text.contains("--max-delay"), true, "{text}");
+                    assert!(text.contains("--max-delay"), "{text}");
                 } else if body == "bad level" {
                     assert_eq!(answer.header.code, 1, "the broker's own answer");
                     assert_eq!(remark, "java.lang.NumberFormatException");
@@ -229,7 +230,8 @@ async fn one_way_sends_follow_the_same_rule_without_an_answer() {
                 fate => fate,
             };
             too_long += u64::from(fate == Fate::Dropped);
-            unreadable += u64::from(fates[0] == Fate::Refused && fate == Fate::Relayed && *kind != "DELAY");
+            unreadable +=
+                u64::from(fates[0] == Fate::Refused && fate == Fate::Relayed && *kind != "DELAY");
             let send = oneway(send_v2("Orders", 0, &format!("{kind}\u{1}{value}"), "x"));
             scene.assert_fate(send, fate, &format!("{kind}={excerpt:?}")).await;
         }

@@ -2,6 +2,7 @@
 //! as it came.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 
 use bytes::Bytes;
 use rocketmq_timer_proxy::remoting::command::Command;
@@ -48,6 +49,26 @@ fn without_opaque(frame: &[u8]) -> Vec<u8> {
     [&frame[8..at], &frame[at + 9 + digits..]].concat()
 }
 
+/// The name server's words for a topic that is not there.
+const UNKNOWN: &str = "No topic route info in name server for the topic: Unknown\nSee http://x";
+
+/// Quotes ids as a 4.9.4 name server does, by the request.
+async fn quoting_name_server(brokers: &[(&str, i64, &str)]) -> ScriptedPeer {
+    let routes = ["", "\""].map(|quote| route_body(brokers, quote));
+    let cluster = cluster_body(brokers, "");
+    ScriptedPeer::start(move |seen| {
+        let newer = seen.request.header.version >= VERSION_4_9_4;
+        let quoted = newer || seen.ext("acceptStandardJsonOnly") == "true";
+        Act::Reply(match seen.code() {
+            105 if seen.ext("topic") == "Unknown" => Reply::code(17).remark(UNKNOWN),
+            105 => Reply::body(routes[usize::from(quoted)].clone()),
+            106 => Reply::body(cluster.clone()),
+            _ => Reply::code(0),
+        })
+    })
+    .await
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn routes_carry_our_addresses_and_nothing_else_is_changed() {
     let mut peers = Vec::new();
@@ -61,20 +82,7 @@ async fn routes_carry_our_addresses_and_nothing_else_is_changed() {
     };
     let own = brokers(&real);
     let table = own.each_ref().map(|(name, id, at)| (*name, *id, at.as_str()));
-    let routes = [route_body(&table, ""), route_body(&table, "\"")];
-    let clusters = cluster_body(&table, "");
-    let names = ScriptedPeer::start(move |seen| {
-        let newer = seen.request.header.version >= VERSION_4_9_4;
-        let quoted = newer || seen.ext("acceptStandardJsonOnly") == "true";
-        Act::Reply(match seen.code() {
-            105 if seen.ext("topic") == "Unknown" => Reply::code(17)
-                .remark("No topic route info in name server for the topic: Unknown\nSee http://x"),
-            105 => Reply::body(routes[usize::from(quoted)].clone()),
-            106 => Reply::body(clusters.clone()),
-            _ => Reply::code(0),
-        })
-    })
-    .await;
+    let names = quoting_name_server(&table).await;
     let mut proxy = Proxy::start(names.address(), TestClock::new()).await;
     proxy.ready().await;
     let ours = [("broker-a", 0), ("broker-a", 1), ("broker-b", 0)]
@@ -113,15 +121,12 @@ async fn routes_carry_our_addresses_and_nothing_else_is_changed() {
     }
     let cluster = client.call(Command::request(106, &[], bytes("")), 70).await;
     assert_eq!(cluster.body, cluster_body(&expected, ""));
-    // A topic that is not there: the name server's own words.
-    let request = Command::request(105, &[("topic", "Unknown")], bytes(""));
-    let unknown = client.call(request.clone(), 71).await;
-    assert_eq!(unknown.header.code, 17);
-    let remark = "No topic route info in name server for the topic: Unknown\nSee http://x";
-    assert_eq!(unknown.header.remark.unwrap(), remark);
+    let unknown = Command::request(105, &[("topic", "Unknown")], bytes(""));
+    let unknown = client.call(unknown, 71).await;
+    assert_eq!((unknown.header.code, unknown.header.remark.unwrap()), (17, UNKNOWN.into()));
     // Behind each address, and behind the one for the VIP channel, is that very broker.
     for (n, peer) in (0..).zip(&peers) {
-        let port: std::net::SocketAddr = ours[n].parse().unwrap();
+        let port: SocketAddr = ours[n].parse().unwrap();
         for port in [port.port(), port.port() - 2] {
             let mut client = RawClient::connect(("127.0.0.1", port)).await;
             client.call(send_v2("Orders", 0, "", format!("to {n}")), 1).await;
@@ -165,34 +170,45 @@ fn frame_of(form: u8, header: &[u8], body: &[u8]) -> Vec<u8> {
     frame
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn frames_for_brokers_pass_byte_for_byte_in_both_directions() {
-    // An answer in a form of its own, odd but legal, of any size.
-    let answer = |opaque: i32, len: usize| {
-        let header = format!(
-            r#"{{ 'code':-7, flag:1,"language":"XX","opaque":{opaque},"extFields":{{"n":1,"b":true,"z":null}},"remark":"\u00e9","more":[1]}}"#
-        );
-        frame_of(0, header.as_bytes(), &vec![b'a'; len])
-    };
-    let broker = ScriptedPeer::start(move |seen| {
-        let opaque = seen.request.header.opaque;
-        let len = usize::try_from(opaque).unwrap() * 7_919;
-        Act::Raw(answer(opaque, len).into())
-    })
-    .await;
-    let proxy = Proxy::before(&broker.address(), TestClock::new()).await;
-    let mut client = proxy.client().await;
+/// Codes that brokers know, and some that nobody knows.
+const CODES: [i32; 27] = [
+    10,
+    310,
+    320,
+    324,
+    325,
+    11,
+    12,
+    14,
+    15,
+    31,
+    33,
+    34,
+    35,
+    36,
+    37,
+    38,
+    41,
+    42,
+    46,
+    29,
+    30,
+    200_050,
+    361,
+    -1,
+    0,
+    i32::MAX,
+    i32::MIN,
+];
+
+/// All that clients send to brokers, and what nobody sends yet; each under the number of its place.
+fn client_frames() -> Vec<Vec<u8>> {
     let mut frames: Vec<Vec<u8>> = Vec::new();
     let mut add = |frame: &dyn Fn(i32) -> Vec<u8>| {
         let opaque = i32::try_from(frames.len()).unwrap();
         frames.push(frame(opaque));
     };
-    // All that clients send, and what nobody sends yet.
-    let codes = [
-        10, 310, 320, 324, 325, 11, 12, 14, 15, 31, 33, 34, 35, 36, 37, 38, 41, 42, 46, 29, 30, 200_050,
-        361, -1, 0, i32::MAX, i32::MIN,
-    ];
-    for code in codes {
+    for code in CODES {
         for form in [SerializeType::Json, SerializeType::RocketMq] {
             add(&|opaque| {
                 let mut request = Command::request(code, &[("topic", "T")], bytes("body"));
@@ -232,6 +248,27 @@ async fn frames_for_brokers_pass_byte_for_byte_in_both_directions() {
             frame_of(0, header.as_bytes(), &body)
         });
     }
+    frames
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn frames_for_brokers_pass_byte_for_byte_in_both_directions() {
+    // An answer in a form of its own, odd but legal, of any size.
+    let answer = |opaque: i32, len: usize| {
+        let header = format!(
+            r#"{{ 'code':-7, flag:1,"language":"XX","opaque":{opaque},"extFields":{{"n":1,"b":true,"z":null}},"remark":"\u00e9","more":[1]}}"#
+        );
+        frame_of(0, header.as_bytes(), &vec![b'a'; len])
+    };
+    let broker = ScriptedPeer::start(move |seen| {
+        let opaque = seen.request.header.opaque;
+        let len = usize::try_from(opaque).unwrap() * 7_919;
+        Act::Raw(answer(opaque, len).into())
+    })
+    .await;
+    let proxy = Proxy::before(&broker.address(), TestClock::new()).await;
+    let mut client = proxy.client().await;
+    let frames = client_frames();
     let all = frames.concat();
     let expected: Vec<_> =
         (0..frames.len()).map(|n| answer(i32::try_from(n).unwrap(), n * 7_919)).collect();

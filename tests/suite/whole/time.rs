@@ -273,8 +273,7 @@ async fn a_clock_set_an_hour_back_and_five_years_forward() {
     let proxy = Proxy::before(&witness.peer.address(), clock.clone()).await;
     let mut client = proxy.client().await;
     let mut walk = Walk::new(&clock, &proxy, &witness);
-    let sends: Vec<_> =
-        [10, 10_000, 2 * HOUR, 10 * DAY, 365 * DAY].map(|ms| at(START + ms)).into();
+    let sends: Vec<_> = [10, 10_000, 2 * HOUR, 10 * DAY, 365 * DAY].map(|ms| at(START + ms)).into();
     walk.expect(&sends);
     hold_all(&mut client, sends).await;
     walk.to(START + 10).await;

@@ -76,7 +76,7 @@ async fn failing_broker(ledger: &Arc<Mutex<Ledger>>, cuts: bool, faults: usize) 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_refused_forward_is_tried_again_and_counted() {
     const COUNT: usize = 3_000;
-    let ledger = Arc::default();
+    let ledger = Arc::<Mutex<Ledger>>::default();
     let broker = failing_broker(&ledger, false, COUNT).await;
     let clock = TestClock::new();
     let proxy = Proxy::before(&broker.address(), clock.clone()).await;
@@ -87,7 +87,7 @@ async fn every_refused_forward_is_tried_again_and_counted() {
     }
     proxy.delivered(COUNT).await;
     proxy.pending(0).await;
-    let ledger = ledger.lock().unwrap();
+    let ledger = std::mem::take(&mut *ledger.lock().unwrap());
     assert_eq!(ledger.stored.len(), COUNT);
     assert!(ledger.stored.values().all(|times| *times == 1), "sent again though stored");
     assert!(ledger.refused > 200 && ledger.busy > 200);
@@ -95,7 +95,6 @@ async fn every_refused_forward_is_tried_again_and_counted() {
     assert_eq!(counted, [ledger.refused, ledger.busy]);
     assert_eq!(ledger.forwards as u64, COUNT as u64 + ledger.refused + ledger.busy);
     assert_eq!(proxy.metrics.dispatch_parked.get(), 0);
-    drop(ledger);
     drop(client);
     proxy.stop().await;
 }
@@ -103,7 +102,7 @@ async fn every_refused_forward_is_tried_again_and_counted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cut_connections_between_refusals_lose_nothing() {
     const COUNT: usize = 3_000;
-    let ledger = Arc::default();
+    let ledger = Arc::<Mutex<Ledger>>::default();
     let broker = failing_broker(&ledger, true, COUNT).await;
     let clock = TestClock::new();
     let proxy = Proxy::before(&broker.address(), clock.clone()).await;
@@ -112,14 +111,13 @@ async fn cut_connections_between_refusals_lose_nothing() {
     clock.set(START + 6_000);
     proxy.delivered(COUNT).await;
     proxy.pending(0).await;
-    let ledger = ledger.lock().unwrap();
+    let ledger = std::mem::take(&mut *ledger.lock().unwrap());
     assert_eq!(ledger.stored.len(), COUNT);
     assert!(ledger.cut > 100, "{} cuts", ledger.cut);
     // An answer may have been lost with its connection, so these are upper bounds.
     assert!((1..=ledger.refused).contains(&proxy.retries("refused")));
     assert!((1..=ledger.busy).contains(&proxy.retries("busy")));
     assert!(proxy.retries("closed") >= ledger.cut);
-    drop(ledger);
     drop(client);
     proxy.stop().await;
 }
@@ -173,11 +171,14 @@ async fn a_broker_that_is_refused_then_mute_then_well_gets_everything() {
     clock.set(START + 6_000);
     proxy.delivered(COUNT).await;
     proxy.pending(0).await;
-    let ledger = ledger.lock().unwrap();
+    let ledger = std::mem::take(&mut *ledger.lock().unwrap());
     assert_eq!(ledger.stored.len(), COUNT);
     assert!(ledger.stored.values().all(|times| *times == 1));
-    assert!(ledger.margin.unwrap() >= 0, "pending fell below what was unconfirmed: {:?}", ledger.margin);
-    drop(ledger);
+    assert!(
+        ledger.margin.unwrap() >= 0,
+        "pending fell below what was unconfirmed: {:?}",
+        ledger.margin
+    );
     proxy.stop().await;
 }
 
@@ -239,9 +240,7 @@ async fn forwards_whose_connection_breaks_at_any_point_are_sent_again() {
                 ("half close", 1) => Act::HalfThenClose(stored),
                 ("half reset", 1) => Act::HalfThenReset(stored),
                 ("no frame", 1) => Act::Raw(Bytes::from_static(b"HTTP/1.1 400 Bad Request\r\n")),
-                ("no header", 1) => {
-                    Act::Raw(Bytes::from_static(b"\0\0\0\x08\0\0\0\x04nope"))
-                }
+                ("no header", 1) => Act::Raw(Bytes::from_static(b"\0\0\0\x08\0\0\0\x04nope")),
                 _ => Act::Reply(stored),
             }
         }
@@ -376,7 +375,10 @@ async fn equal_numbers_of_several_clients_never_mix() {
     waiting.extend(broker.until_requests(310, 4).await);
     waiting.reverse();
     for seen in &waiting {
-        broker.answer(seen, &Reply::stored(seen.ext("e").parse().unwrap_or(0), 5).with("to", &body_of(seen)));
+        broker.answer(
+            seen,
+            &Reply::stored(seen.ext("e").parse().unwrap_or(0), 5).with("to", &body_of(seen)),
+        );
     }
     let mut ids = Vec::new();
     for (n, client) in (0..).zip(&mut clients) {
