@@ -174,6 +174,12 @@ async fn a_broker_that_is_refused_then_mute_then_well_gets_everything() {
     let ledger = std::mem::take(&mut *ledger.lock().unwrap());
     assert_eq!(ledger.stored.len(), COUNT);
     assert!(ledger.stored.values().all(|times| *times == 1));
+    // Each queue in order, however often its first message was tried alone.
+    let mut queues: HashMap<String, Vec<usize>> = HashMap::new();
+    for seen in broker.requests() {
+        queues.entry(seen.ext("e")).or_default().push(body_of(&seen).parse().unwrap());
+    }
+    assert!(queues.len() == 8 && queues.values().all(|numbers| numbers.is_sorted()), "{queues:?}");
     assert!(
         ledger.margin.unwrap() >= 0,
         "pending fell below what was unconfirmed: {:?}",
