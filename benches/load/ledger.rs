@@ -104,7 +104,8 @@ impl Ledger {
     }
 }
 
-fn print_quantiles(what: &str, values: &mut [i64]) {
+/// One line of the table, from nanoseconds.
+pub(crate) fn print_quantiles(what: &str, values: &mut [i64]) {
     values.sort_unstable();
     let Some(last) = values.len().checked_sub(1) else {
         return println!("{what:22} | none");

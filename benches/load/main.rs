@@ -28,7 +28,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use client::{Connection, Sends};
-use ledger::{Ledger, wall_ns};
+use ledger::{Ledger, print_quantiles, wall_ns};
 use proxy::Proxy;
 
 const DAY_MS: i64 = 86_400_000;
@@ -125,10 +125,13 @@ fn steady(options: &Options) {
     let mut rng = StdRng::seed_from_u64(options.seed);
     let mut sends = Sends::new(options.body);
     let before = proxy.usage();
+    // What any thread of this machine pays for a wake-up while this runs.
+    let mut woken_late = Vec::with_capacity(total);
     let start = Instant::now();
     for id in 0..total {
         let at = Duration::from_secs_f64(id as f64 / options.rate as f64);
         thread::sleep(at.saturating_sub(start.elapsed()));
+        woken_late.push(start.elapsed().saturating_sub(at).as_nanos() as i64);
         let now = wall_ns();
         let due = now / 1_000_000 + rng.random_range(options.delay.0..=options.delay.1);
         ledger.sent(id, due, now);
@@ -147,6 +150,7 @@ fn steady(options: &Options) {
     );
     ledger.report_lateness();
     ledger.report_holds();
+    print_quantiles("a bare sleep beside it", &mut woken_late);
     used.report(total);
 }
 
@@ -154,7 +158,7 @@ fn steady(options: &Options) {
 
 fn holds(options: &Options, window: usize) {
     // More than any disk takes; ids are not reused.
-    let most = options.seconds * 100_000;
+    let most = options.seconds * 400_000;
     let ledger = Ledger::new(most);
     let (proxy, load) = begin(options, &ledger);
     let until = Instant::now() + Duration::from_secs(options.seconds as u64);

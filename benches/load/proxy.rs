@@ -38,7 +38,7 @@ impl Proxy {
             .args(["--broker-ports", "0", "--admin", "127.0.0.1:0", "--flush", flush])
             .arg("--data-dir")
             .arg(dir.path().join("data"))
-            .env("RUST_LOG", "warn")
+            .env("RUST_LOG", "error")
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
