@@ -229,7 +229,7 @@ fn storm(options: &Options) {
     let ledger = Ledger::new(total);
     let (proxy, load) = begin(options, &ledger);
     // Time to have them all held.
-    let ahead = 3_000 + total as i64 / 4;
+    let ahead = 3_000 + total as i64 / 15;
     let first_due = wall_ns() / 1_000_000 + ahead;
     let mut rng = StdRng::seed_from_u64(options.seed);
     let dues: Vec<i64> = (0..total).map(|_| first_due + rng.random_range(0..1_000)).collect();
