@@ -204,10 +204,7 @@ async fn dead_brokers_beside_a_healthy_one() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pauses_end_when_the_broker_is_back() {
     let hour = Duration::from_secs(3_600);
-    let pace = Pace {
-        pause: (hour, hour),
-        ..pace()
-    };
+    let pace = Pace { pause: (hour, hour), ..pace() };
     let broker = ScriptedPeer::broker().await;
     let relay = FaultRelay::start(broker.address()).await;
     relay.set(Fault::Refuse).await;
