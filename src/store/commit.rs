@@ -38,6 +38,16 @@ pub(super) struct Work {
     pub(super) last: bool,
 }
 
+/// How long the first hold may wait for others to share its sync. Those who were answered together
+/// send again one after the other: without this, the first would get a sync of its own each time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Gather {
+    /// Enough to go on at once.
+    pub(super) holds: usize,
+    /// And this long at most.
+    pub(super) within: Duration,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Recovering,
@@ -54,9 +64,9 @@ struct State {
     first_complete: Duration,
     /// Answers of the holds the writer has taken, in order; `None` where patience ran out.
     in_flight: VecDeque<Option<Answer>>,
-    /// The writer sleeps: a condition variable makes a system call of every notice, so that one is
-    /// given only to a sleeper.
-    writer_sleeps: bool,
+    /// The writer sleeps until so many holds wait: a condition variable makes a system call of every
+    /// notice, so that one is given only to a sleeper, and only when it has what it waits for.
+    writer_wants: Option<usize>,
     /// The watch has nothing to wait for and sleeps until it is called.
     watch_sleeps: bool,
 }
@@ -64,7 +74,7 @@ struct State {
 impl State {
     /// Wakes the writer if it sleeps.
     fn call_writer(&mut self, bell: &Condvar) {
-        if std::mem::take(&mut self.writer_sleeps) {
+        if self.writer_wants.take().is_some() {
             bell.notify_one();
         }
     }
@@ -91,7 +101,7 @@ impl CommitQueue {
             completes: Vec::new(),
             first_complete: Duration::ZERO,
             in_flight: VecDeque::new(),
-            writer_sleeps: false,
+            writer_wants: None,
             watch_sleeps: false,
         };
         let (work, patience) = (Condvar::new(), Condvar::new());
@@ -115,7 +125,9 @@ impl CommitQueue {
                 if std::mem::take(&mut state.watch_sleeps) {
                     self.patience.notify_one();
                 }
-                state.call_writer(&self.work);
+                if state.writer_wants.is_some_and(|wanted| state.holds.len() >= wanted) {
+                    state.call_writer(&self.work);
+                }
                 return;
             }
             (Phase::Recovering, None) => HoldError::Recovering,
@@ -163,21 +175,26 @@ impl CommitQueue {
 
     // === the writer's side ===
 
-    /// Waits for work: at once when holds wait, after 5 ms when only completions do, after
+    /// Waits for work: until `gather` says that enough holds wait, 5 ms when only completions do,
     /// `idle_limit` when nothing does.
-    pub(super) fn take(&self, idle_limit: Option<Duration>) -> Work {
+    pub(super) fn take(&self, idle_limit: Option<Duration>, gather: Gather) -> Work {
         let mut state = self.lock();
+        let mut gathered = false;
         loop {
             let closing = state.phase == Phase::Closing;
             let completes_in = (!state.completes.is_empty()).then(|| {
                 let waited = self.clock.monotonic().saturating_sub(state.first_complete);
                 COMPLETE_WITHIN.saturating_sub(waited)
             });
-            if closing || !state.holds.is_empty() || completes_in == Some(Duration::ZERO) {
+            let enough = gathered || state.holds.len() >= gather.holds;
+            let waiting = !state.holds.is_empty();
+            if closing || (waiting && enough) || completes_in == Some(Duration::ZERO) {
                 return take_all(&mut state, closing);
             }
-            state.writer_sleeps = true;
-            let limit = completes_in.into_iter().chain(idle_limit).min();
+            gathered = waiting;
+            state.writer_wants = Some(if waiting { gather.holds } else { 1 });
+            let gather_in = waiting.then_some(gather.within);
+            let limit = completes_in.into_iter().chain(idle_limit).chain(gather_in).min();
             let Some(limit) = limit else {
                 state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
@@ -185,7 +202,7 @@ impl CommitQueue {
             let (guard, timeout) =
                 self.work.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner);
             state = guard;
-            state.writer_sleeps = false;
+            state.writer_wants = None;
             if timeout.timed_out() {
                 let closing = state.phase == Phase::Closing;
                 return take_all(&mut state, closing);

@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::thread;
+use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::{oneshot, watch};
@@ -165,6 +166,8 @@ impl Engine {
             flush: self.options.flush,
             dirty_since: None,
             backlog: Vec::new(),
+            last_batch: 0,
+            last_sync: Duration::ZERO,
         })
     }
 }

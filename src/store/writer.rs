@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::commit::{CommitQueue, Waiting, Work};
+use super::commit::{CommitQueue, Gather, Waiting, Work};
 use super::lanes::Lanes;
 use super::record::{COMPLETE_MAX, HEADER_LEN};
 use super::timer::Timer;
@@ -22,6 +22,9 @@ const IDLE_SYNC: Duration = Duration::from_secs(1);
 /// `--flush async`: how long an acknowledged message may be unsynced.
 const ASYNC_SYNC: Duration = Duration::from_millis(500);
 
+/// Longest wait of a hold for others to share its sync.
+const GATHER: Duration = Duration::from_millis(1);
+
 /// Everything the writer thread owns.
 pub(super) struct Writer {
     pub(super) queue: Arc<CommitQueue>,
@@ -36,6 +39,10 @@ pub(super) struct Writer {
     pub(super) dirty_since: Option<Duration>,
     /// Completions that found no room on a full disk.
     pub(super) backlog: Vec<Due>,
+    /// Holds of the last commit.
+    pub(super) last_batch: usize,
+    /// How long the last sync took.
+    pub(super) last_sync: Duration,
 }
 
 /// A hold whose record is in the batch.
@@ -48,7 +55,7 @@ impl Writer {
     /// Runs until the queue closes; the log is synced when it returns.
     pub(super) fn run(mut self) {
         loop {
-            let work = self.queue.take(self.sync_in());
+            let work = self.queue.take(self.sync_in(), self.gather());
             let last = work.last;
             if self.queue.poisoned().is_some() {
                 self.deliver_only(work);
@@ -69,6 +76,11 @@ impl Writer {
         };
         let waited = self.clock.monotonic().saturating_sub(self.dirty_since?);
         Some(limit.saturating_sub(waited))
+    }
+
+    /// Half a sync is worth waiting for as many as came together last time.
+    fn gather(&self) -> Gather {
+        Gather { holds: self.last_batch, within: (self.last_sync / 2).min(GATHER) }
     }
 
     fn round(&mut self, work: Work, last: bool) -> io::Result<()> {
@@ -155,6 +167,7 @@ impl Writer {
         if self.flush == Flush::Sync {
             self.sync()?;
         }
+        self.last_batch = placed.len();
         self.metrics.store_commit_records.observe(placed.len() as f64);
         let outcomes = placed.iter().map(|placed| Ok(TimerId(placed.lsn.0))).collect();
         let told = self.queue.answer(outcomes);
@@ -186,6 +199,7 @@ impl Writer {
         self.log.sync()?;
         self.dirty_since = None;
         let took = self.clock.monotonic().saturating_sub(start);
+        self.last_sync = took;
         self.metrics.store_sync_seconds.observe(took.as_secs_f64());
         Ok(())
     }
