@@ -29,8 +29,10 @@ use crate::upstream::cluster::{Cluster, ClusterSettings};
 use crate::upstream::nameservers::{NameServerSettings, NameServers};
 use crate::upstream::pool::{Pool, PoolSettings};
 
-/// Bytes of frames that may be buffered whole at one time.
+/// Bytes of frames that may be buffered whole at one time, on all broker ports.
 const FRAMES: usize = 64 << 20;
+/// The same for the name-server port: what stops there must not keep sends waiting.
+const NAMES_FRAMES: usize = 32 << 20;
 /// Client connections at one time, if the limit on open files allows it.
 const CONNECTIONS: u64 = 10_000;
 /// Files and sockets that are not client connections.
@@ -255,7 +257,7 @@ impl App {
             nameservers,
             cluster,
             endpoints,
-            budget: common.budget.clone(),
+            budget: Budget::new(NAMES_FRAMES),
             metrics: common.metrics.clone(),
             clock: Arc::clone(&common.clock),
             stopping: common.stopping.clone(),

@@ -135,8 +135,8 @@ struct Serve {
     )]
     advertise: Option<String>,
 
-    /// Local ports that stand for brokers; each broker takes two, P and P-2. 0 takes any free ports,
-    /// which change at each start.
+    /// Local ports that stand for brokers; each broker takes two, P and P-2, and keeps them over
+    /// restarts. 0 takes any free ports
     #[arg(
         long,
         value_name = "FIRST-LAST",

@@ -21,7 +21,7 @@
 //! - [`namesrv`]: route answers with our addresses in place of the brokers'.
 //! - [`admin`]: health, metrics and counts over HTTP.
 //! - [`app`]: puts the parts together; [`cli`] and [`config`]: what the user asked for.
-//! - [`clock`], [`budget`], [`fsutil`], [`metrics`], [`quiet`], [`shutdown`]: what all of them share.
+//! - [`clock`], [`budget`], [`disk`], [`metrics`], [`quiet`], [`shutdown`]: what all of them share.
 
 pub mod admin;
 pub mod app;
@@ -29,8 +29,8 @@ pub mod budget;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod disk;
 pub mod dispatch;
-pub mod fsutil;
 pub mod intercept;
 pub mod metrics;
 pub mod namesrv;

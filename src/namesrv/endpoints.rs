@@ -21,7 +21,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::ports::{Pair, Ports};
 use crate::config::BrokerPorts;
-use crate::fsutil::durable_write;
+use crate::disk::Disk;
 use crate::remoting::route::{BrokerId, Ours};
 use crate::upstream::cluster::Cluster;
 
@@ -291,7 +291,8 @@ impl Owner {
             return Ok(());
         }
         let (file, text) = (self.file.clone(), saved::to_text(&self.kept));
-        let written = tokio::task::spawn_blocking(move || durable_write(&file, &text)).await;
+        let written =
+            tokio::task::spawn_blocking(move || Disk::default().replace(&file, &text)).await;
         match written {
             Ok(Ok(())) => {
                 self.written = self.kept.clone();

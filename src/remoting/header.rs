@@ -120,6 +120,8 @@ impl Header {
 #[derive(Debug, Default)]
 struct ExtCollector {
     fields: Vec<(Bytes, Bytes)>,
+    /// Which of the letters a to z were keys: the keys of a send need no search.
+    letters: u32,
     /// Where each key stands, once there are too many to search through.
     places: HashMap<Bytes, usize>,
 }
@@ -135,6 +137,14 @@ impl ExtCollector {
             self.fields.reserve(Self::USUAL);
         }
         if self.fields.len() < Self::FEW {
+            if let [letter @ b'a'..=b'z'] = key[..] {
+                let seen = self.letters;
+                self.letters |= 1 << (letter - b'a');
+                if seen != self.letters {
+                    self.fields.push((key, value));
+                    return;
+                }
+            }
             match self.fields.iter_mut().find(|(k, _)| *k == key) {
                 Some((_, old)) => *old = value,
                 None => self.fields.push((key, value)),

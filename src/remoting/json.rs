@@ -62,6 +62,7 @@ impl<'a> Text<'a> {
     }
 
     /// What it means, escapes resolved. Bytes that are no UTF-8 stay as they are.
+    #[inline]
     pub fn bytes(&self) -> Result<Cow<'a, [u8]>, JsonError> {
         if self.escaped {
             unescape(self.raw, self.start).map(Cow::Owned)
@@ -120,11 +121,16 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a value as text: of `null` nothing, of an object or array the text it is written as.
+    #[inline]
     pub fn text(&mut self) -> Result<Option<Text<'a>>, JsonError> {
+        self.blank();
+        // Nearly every value of a header.
+        if let Some(quote @ (b'"' | b'\'')) = self.peek() {
+            return self.quoted(quote).map(Some);
+        }
         if self.null() {
             return Ok(None);
         }
-        self.blank();
         match self.peek() {
             Some(b'{' | b'[') => {
                 let start = self.at;
@@ -179,6 +185,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The next key of an object, up to and with its colon; `None` at the closing brace.
+    #[inline]
     fn next_key(&mut self, first: bool) -> Result<Option<Text<'a>>, JsonError> {
         self.separator(first, b'}')?;
         if self.peek() == Some(b'}') {
@@ -233,6 +240,7 @@ impl<'a> Reader<'a> {
         Ok(self.plain(start))
     }
 
+    #[inline]
     fn quoted(&mut self, quote: u8) -> Result<Text<'a>, JsonError> {
         let start = self.at + 1;
         let mut at = start;

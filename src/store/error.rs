@@ -32,7 +32,7 @@ pub enum OpenError {
         why: String,
     },
     /// The system refuses.
-    #[error("{what} {}: {source}", .path.display())]
+    #[error("{what} {}", .path.display())]
     Io {
         /// What was tried.
         what: &'static str,

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::disk::Disk;
 use super::error::OpenError;
 use super::segment::{MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES};
+use crate::disk::Disk;
 
 /// The newest format this release reads and writes.
 const KNOWN: u64 = 1;
@@ -120,13 +120,10 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Format, OpenError> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use super::super::disk::NoFault;
     use super::*;
 
     fn disk() -> Disk {
-        Disk::new(Arc::new(NoFault))
+        Disk::default()
     }
 
     #[test]

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-use super::disk::Disk;
 use super::format::Format;
 use super::index::Contents;
 use super::open::spawn;
 use super::segment::{Segment, SegmentSeq, index_path, log_path};
 use crate::clock::Clock;
+use crate::disk::Disk;
 
 /// What the keeper is asked to do, in order.
 enum Chore {

@@ -10,7 +10,6 @@
 //! `docs/DESIGN.md`.
 
 mod commit;
-mod disk;
 mod error;
 mod format;
 mod index;
@@ -39,7 +38,6 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{oneshot, watch};
 
 use self::commit::{CommitQueue, Waiting};
-pub use self::disk::{DiskOp, Fault, NoFault};
 pub use self::error::OpenError;
 use self::lanes::Lanes;
 use self::reader::Reader;
@@ -47,6 +45,7 @@ pub use self::recovery::Recovery;
 use self::timer::Timer;
 use crate::clock::{Clock, EpochMs};
 use crate::config::Flush;
+use crate::disk::{Fault, NoFault};
 use crate::metrics::Metrics;
 
 /// Memory of one pending message, by which `--near-memory` is counted.

@@ -9,7 +9,6 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::{oneshot, watch};
 
 use super::commit::CommitQueue;
-use super::disk::Disk;
 use super::error::OpenError;
 use super::format::{self, Format, Lock};
 use super::keeper::Keeper;
@@ -22,6 +21,7 @@ use super::timerlog::{Segments, Timerlog};
 use super::writer::Writer;
 use super::{Counts, Due, NEAR_BYTES, Opening, Options, Shared, Store};
 use crate::clock::Clock;
+use crate::disk::Disk;
 use crate::metrics::Metrics;
 
 /// What the background thread needs to read the log and then to run it.

@@ -1,9 +1,9 @@
 //! Reads held messages back, in file order, on threads of its own: with `pread`, so that a bad
 //! sector is an error and not a signal.
 
+use std::collections::VecDeque;
 use std::io;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 use tokio::sync::oneshot;
@@ -31,9 +31,50 @@ struct Job {
 }
 
 /// The askers' end. The threads end when it is dropped.
-#[derive(Clone)]
 pub(super) struct Reader {
-    jobs: Sender<Job>,
+    jobs: Arc<Jobs>,
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.jobs.waiting.lock().unwrap_or_else(PoisonError::into_inner).ended = true;
+        self.jobs.bell.notify_all();
+    }
+}
+
+/// What waits to be read. A channel shared by several receivers would wake one thread for the job
+/// and another for the channel; this wakes one.
+#[derive(Default)]
+struct Jobs {
+    waiting: Mutex<Waiting>,
+    bell: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    jobs: VecDeque<Job>,
+    ended: bool,
+}
+
+impl Jobs {
+    fn push(&self, job: Job) {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).jobs.push_back(job);
+        self.bell.notify_one();
+    }
+
+    /// The next job; `None` once nobody can ask any more.
+    fn pop(&self) -> Option<Job> {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(job) = waiting.jobs.pop_front() {
+                return Some(job);
+            }
+            if waiting.ended {
+                return None;
+            }
+            waiting = self.bell.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
 }
 
 /// What every reading thread needs.
@@ -46,11 +87,10 @@ pub(super) struct Source {
 
 impl Reader {
     pub(super) fn start(source: &Source) -> io::Result<Self> {
-        let (jobs, incoming) = channel::<Job>();
-        let incoming = Arc::new(Mutex::new(incoming));
+        let jobs = Arc::new(Jobs::default());
         for _ in 0..THREADS {
-            let (source, incoming) = (source.clone(), Arc::clone(&incoming));
-            spawn("store-reader", move || source.run(&incoming))?;
+            let (source, jobs) = (source.clone(), Arc::clone(&jobs));
+            spawn("store-reader", move || source.run(&jobs))?;
         }
         Ok(Self { jobs })
     }
@@ -58,16 +98,14 @@ impl Reader {
     /// Reads all of `dues`. `None` once the threads have ended.
     pub(super) async fn read(&self, dues: Vec<Due>) -> Option<Outcome> {
         let (reply, outcome) = oneshot::channel();
-        self.jobs.send(Job { dues, reply }).ok()?;
+        self.jobs.push(Job { dues, reply });
         outcome.await.ok()
     }
 }
 
 impl Source {
-    fn run(&self, incoming: &Mutex<Receiver<Job>>) {
-        loop {
-            let job = incoming.lock().unwrap_or_else(PoisonError::into_inner).recv();
-            let Ok(job) = job else { return };
+    fn run(&self, jobs: &Jobs) {
+        while let Some(job) = jobs.pop() {
             // The asker may have given up.
             drop(job.reply.send(self.read(job.dues)));
         }

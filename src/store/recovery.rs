@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::disk::Disk;
 use super::error::OpenError;
 use super::format::Format;
 use super::index::Contents;
@@ -22,6 +21,7 @@ use super::segment::{self, Segment, SegmentSeq, index_path, log_path};
 use super::timerlog::{Live, Recovered, Segments};
 use super::{Due, Lsn};
 use crate::clock::Clock;
+use crate::disk::Disk;
 
 /// What a start found on disk.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -15,10 +15,10 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::Lsn;
-use super::disk::Disk;
 use super::format::Format;
 use super::record::{u32_at, u64_at};
 use crate::clock::EpochMs;
+use crate::disk::Disk;
 
 /// Bytes before the first record.
 pub(super) const HEADER_LEN: u64 = 64;
@@ -183,9 +183,6 @@ fn header(seq: SegmentSeq, format: &Format, now_ms: EpochMs) -> [u8; HEADER_LEN 
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use super::super::disk::NoFault;
     use super::*;
 
     const FORMAT: Format = Format { store_id: 5, segment_bytes: 8192 };
@@ -193,7 +190,7 @@ mod tests {
     #[test]
     fn a_segment_knows_its_store_and_place() {
         let dir = tempfile::tempdir().unwrap();
-        let disk = Disk::new(Arc::new(NoFault));
+        let disk = Disk::default();
         let made = Segment::create(dir.path(), SegmentSeq(3), &FORMAT, 9, &disk).unwrap();
         assert_eq!(made.check(&FORMAT).unwrap(), Ok(()));
         assert_eq!(list(dir.path()).unwrap(), [SegmentSeq(3)]);

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::disk::Disk;
 use super::format::Format;
 use super::index::Contents;
 use super::keeper::Keeper;
@@ -13,6 +12,7 @@ use super::record::{self, Codec, u32_of};
 use super::segment::{HEADER_LEN, Segment, SegmentSeq};
 use super::{Due, Hold, LaneId, Lsn};
 use crate::clock::EpochMs;
+use crate::disk::Disk;
 
 /// The segment files by number, for readers.
 #[derive(Debug, Default)]

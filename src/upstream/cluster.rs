@@ -18,7 +18,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::nameservers::NameServers;
-use crate::fsutil::durable_write;
+use crate::disk::Disk;
 use crate::remoting::code::request::GET_BROKER_CLUSTER_INFO;
 use crate::remoting::code::response::SUCCESS;
 use crate::remoting::command::Command;
@@ -272,7 +272,8 @@ impl Poller {
         }
         let text = Kept::of(&table).to_text();
         let named = file.clone();
-        let written = tokio::task::spawn_blocking(move || durable_write(&file, &text)).await;
+        let written =
+            tokio::task::spawn_blocking(move || Disk::default().replace(&file, &text)).await;
         match written {
             Ok(Ok(())) => self.kept = Some(table),
             Ok(Err(err)) => {

@@ -17,3 +17,4 @@ mod peer;
 mod session;
 mod tidy;
 mod upstream;
+mod whole;

@@ -9,7 +9,7 @@ const FILE_LINES: usize = 500;
 
 /// Modules and what they may import, besides themselves and the first row.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
-    ("budget clock config fsutil metrics quiet shutdown", &[]),
+    ("budget clock config disk metrics quiet shutdown", &[]),
     ("remoting", &[]),
     ("store", &[]),
     ("upstream", &["remoting"]),
@@ -26,7 +26,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
 ];
 
 /// Rank 0: small and shared. The others may import all of it, except where a rule says no.
-const SHARED: &str = "budget clock config fsutil metrics quiet shutdown";
+const SHARED: &str = "budget clock config disk metrics quiet shutdown";
 
 /// The wire has no clock: whoever decodes is told the time.
 const EXCEPT: &[(&str, &str)] = &[("remoting", "clock")];

@@ -43,7 +43,7 @@ fn the_table_on_disk_reads_back_and_damage_gives_an_empty_one() {
     let file = directory.path().join("endpoints.json");
     let table = BTreeMap::from([(broker("broker-a", 0), 20_002), (broker("b\"\u{e9}", 1), 3)]);
     assert_eq!(saved::read(&file), BTreeMap::new());
-    durable_write(&file, &saved::to_text(&table)).unwrap();
+    Disk::default().replace(&file, &saved::to_text(&table)).unwrap();
     assert_eq!(saved::read(&file), table);
     for damage in ["", "{", r#"{"format":2,"endpoints":[]}"#] {
         std::fs::write(&file, damage).unwrap();

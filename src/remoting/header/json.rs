@@ -53,11 +53,13 @@ fn ext_key(bytes: &Bytes, key: &Text<'_>) -> Result<Bytes, JsonError> {
     shared(bytes, key)
 }
 
+#[inline]
 fn text(bytes: &Bytes, reader: &mut Reader<'_>) -> Result<Option<Bytes>, JsonError> {
     reader.text()?.map(|text| shared(bytes, &text)).transpose()
 }
 
 /// The meaning of `text`, as a part of `bytes` where it stands there as it is.
+#[inline]
 fn shared(bytes: &Bytes, text: &Text<'_>) -> Result<Bytes, JsonError> {
     Ok(match text.bytes()? {
         Cow::Borrowed(_) => bytes.slice(text.inner()),

@@ -159,7 +159,7 @@ async fn a_large_delayed_send_fits_a_small_budget() {
     write(&mut client.stream, &delayed(1, &body)).await;
     let (hold, receipt) = rig.hold().await;
     assert_eq!(hold.body.len(), body.len());
-    assert_eq!(rig.budget.used(), 64 * 1024);
+    assert_eq!(rig.budget.used(), 48 * 1024, "all that large frames may have");
     receipt(Ok(TimerId(1)));
     assert_eq!(client.next().await.header.opaque, 1);
     assert_eq!(rig.budget.used(), 0);

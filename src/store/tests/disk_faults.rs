@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Condvar, Mutex};
 
 use super::*;
+use crate::disk::DiskOp;
 
 /// Fails or blocks one kind of operation while switched on.
 struct Switch {

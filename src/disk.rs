@@ -1,7 +1,7 @@
 //! Every system call that changes the data directory, in one place: with the sync that makes it
 //! last, and a hook before it where tests let it fail, block or kill the process.
 //!
-//! Called by the rest of the store; nothing else in the crate writes to its files.
+//! Called by the store, and for the small tables beside it. Blocks: never on an async worker.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -44,18 +44,25 @@ impl Fault for NoFault {
 
 /// The system calls, behind the hook. Clones share it.
 #[derive(Clone)]
-pub(super) struct Disk {
+pub struct Disk {
     fault: Arc<dyn Fault>,
 }
 
+impl Default for Disk {
+    fn default() -> Self {
+        Self::new(Arc::new(NoFault))
+    }
+}
+
 impl Disk {
-    pub(super) fn new(fault: Arc<dyn Fault>) -> Self {
+    /// With this hook before every call.
+    pub fn new(fault: Arc<dyn Fault>) -> Self {
         Self { fault }
     }
 
     /// A new file of `len` bytes, its blocks reserved, so that later writes cannot run out of disk.
     /// Where the file system cannot reserve, zeros are written: a sparse file would break the promise.
-    pub(super) fn allocate(&self, path: &Path, len: u64) -> io::Result<File> {
+    pub fn allocate(&self, path: &Path, len: u64) -> io::Result<File> {
         self.fault.before(DiskOp::Allocate, path)?;
         let file =
             OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
@@ -69,39 +76,39 @@ impl Disk {
         }
     }
 
-    pub(super) fn write_at(
-        &self,
-        file: &File,
-        path: &Path,
-        bytes: &[u8],
-        at: u64,
-    ) -> io::Result<()> {
+    /// Writes all of `bytes` from `at`.
+    pub fn write_at(&self, file: &File, path: &Path, bytes: &[u8], at: u64) -> io::Result<()> {
         self.fault.before(DiskOp::Write, path)?;
         file.write_all_at(bytes, at)
     }
 
     /// Overwrites `len` bytes from `at` with zeros.
-    pub(super) fn zero(&self, file: &File, path: &Path, at: u64, len: u64) -> io::Result<()> {
+    pub fn zero(&self, file: &File, path: &Path, at: u64, len: u64) -> io::Result<()> {
         self.fault.before(DiskOp::Write, path)?;
         write_zeros(file, at, len)
     }
 
-    pub(super) fn sync(&self, file: &File, path: &Path) -> io::Result<()> {
+    /// Makes what was written to a file last.
+    pub fn sync(&self, file: &File, path: &Path) -> io::Result<()> {
         self.fault.before(DiskOp::Sync, path)?;
         file.sync_data()
     }
 
     /// Makes names in `dir` last: created, renamed or removed ones.
-    pub(super) fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+    pub fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         self.fault.before(DiskOp::Sync, dir)?;
         File::open(dir)?.sync_all()
     }
 
-    /// Puts `bytes` at `path`, all or nothing: temporary file, sync, rename, sync of the directory.
+    /// Puts `bytes` into the file at `path`, in place of what it held. After a crash at any moment
+    /// the file holds either the old bytes or the new ones; on return the new ones are on disk.
     #[expect(clippy::disallowed_methods, reason = "this is the place that syncs around a rename")]
-    pub(super) fn replace(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let dir = path.parent().unwrap_or(Path::new("."));
-        let temporary = path.with_extension("tmp");
+    pub fn replace(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let dir = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let temporary = path.with_added_extension("new");
         let file = OpenOptions::new()
             .write(true)
             .create(true)
@@ -116,7 +123,7 @@ impl Disk {
     }
 
     /// Removes a file; one that is gone already is no error.
-    pub(super) fn unlink(&self, path: &Path) -> io::Result<()> {
+    pub fn unlink(&self, path: &Path) -> io::Result<()> {
         self.fault.before(DiskOp::Unlink, path)?;
         match std::fs::remove_file(path) {
             Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -145,7 +152,7 @@ mod tests {
     fn replace_leaves_the_new_bytes_and_no_temporary() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.idx");
-        let disk = Disk::new(Arc::new(NoFault));
+        let disk = Disk::default();
         disk.replace(&path, b"old and long").unwrap();
         disk.replace(&path, b"new").unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"new");
@@ -155,10 +162,21 @@ mod tests {
     }
 
     #[test]
+    fn a_replacement_that_fails_leaves_the_old_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("table.json");
+        let disk = Disk::default();
+        disk.replace(&path, b"first").unwrap();
+        std::fs::create_dir(dir.path().join("table.json.new")).unwrap();
+        assert!(disk.replace(&path, b"second").is_err());
+        assert_eq!(std::fs::read(&path).unwrap(), b"first");
+    }
+
+    #[test]
     fn allocated_files_are_zero_and_have_their_blocks() {
         use std::os::unix::fs::MetadataExt;
         let dir = tempfile::tempdir().unwrap();
-        let disk = Disk::new(Arc::new(NoFault));
+        let disk = Disk::default();
         let file = disk.allocate(&dir.path().join("s"), 1 << 20).unwrap();
         let meta = file.metadata().unwrap();
         assert_eq!(meta.len(), 1 << 20);
