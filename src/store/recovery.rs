@@ -70,6 +70,7 @@ impl Recoverer<'_> {
         let start = self.clock.monotonic();
         let mut seqs =
             segment::list(self.log_dir).map_err(OpenError::io("cannot list", self.log_dir))?;
+        self.sweep(&seqs)?;
         let mut progress = Progress::default();
         let (open, contents) = self.open_segment(&mut seqs, &mut progress)?;
         self.report_gaps(&seqs, open.seq, &mut progress);
@@ -93,6 +94,15 @@ impl Recoverer<'_> {
             dues: progress.dues,
             report: progress.report,
         })
+    }
+
+    /// Removes what is of no use to anybody.
+    fn sweep(&self, seqs: &[SegmentSeq]) -> Result<(), OpenError> {
+        let strays = segment::strays(self.log_dir, seqs);
+        for path in strays.map_err(OpenError::io("cannot list", self.log_dir))? {
+            self.disk.unlink(&path).map_err(OpenError::io("cannot remove", &path))?;
+        }
+        Ok(())
     }
 
     /// The segment that goes on growing: the last with anything in it, taken off `seqs`, or a new

@@ -70,9 +70,9 @@ impl Scan {
         self.damaged.push(Damage { offset: at as u64, len: len as u64, why });
     }
 
-    /// Whether no record was ever written here.
+    /// Whether no record was ever written here; the file may not even have its header.
     pub(super) fn is_blank(&self) -> bool {
-        self.contents.end == HEADER_LEN && self.torn == 0 && self.damaged.is_empty()
+        self.contents.end <= HEADER_LEN && self.torn == 0 && self.damaged.is_empty()
     }
 
     /// Counts what looks unfinished as damage: for segments that were sealed, where a bad end or

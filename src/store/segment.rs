@@ -81,6 +81,23 @@ pub(super) fn list(log_dir: &Path) -> io::Result<Vec<SegmentSeq>> {
     Ok(found)
 }
 
+/// What a crash left beside `segments` (sorted), and nobody will ask for: indexes of segments that
+/// are gone, and files that were to be renamed.
+pub(super) fn strays(log_dir: &Path, segments: &[SegmentSeq]) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(log_dir)? {
+        let path = entry?.path();
+        let seq = path.file_stem().and_then(|stem| stem.to_str()?.parse().ok()).map(SegmentSeq);
+        let stray = match path.extension().and_then(|extension| extension.to_str()) {
+            Some("idx") => seq.is_some_and(|seq| segments.binary_search(&seq).is_err()),
+            Some("tmp") => seq.is_some(),
+            _ => false,
+        };
+        found.extend(stray.then_some(path));
+    }
+    Ok(found)
+}
+
 /// An open segment file.
 #[derive(Debug)]
 pub(super) struct Segment {

@@ -54,6 +54,12 @@ struct Placed {
 impl Writer {
     /// Runs until the queue closes; the log is synced when it returns.
     pub(super) fn run(mut self) {
+        // What recovery found may still be the kernel's: it has to last before anything is built on
+        // it. This also lets go of what had finished by then, since nothing may come for long.
+        if let Err(err) = self.sync() {
+            self.poison(&err);
+        }
+        self.metrics.store_segments.set(self.log.segments() as i64);
         loop {
             let work = self.queue.take(self.sync_in(), self.gather());
             let last = work.last;

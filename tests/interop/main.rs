@@ -17,5 +17,7 @@ mod cluster;
 mod driver;
 mod lag;
 mod leash;
+#[path = "../support/process.rs"]
+mod process;
 mod proxy;
 mod stage;

@@ -14,6 +14,7 @@
 pub mod client;
 pub mod fault;
 pub mod peer;
+pub mod process;
 
 use std::future::Future;
 use std::time::Duration;

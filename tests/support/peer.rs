@@ -225,6 +225,11 @@ impl ScriptedPeer {
         requests
     }
 
+    /// Drops the requests seen so far: a script of a long run keeps its own account.
+    pub fn forget(&self) {
+        self.shared.log.send_modify(|log| log.requests.clear());
+    }
+
     /// Waits until the log is as `done` wants it.
     pub async fn until(&self, what: &str, mut done: impl FnMut(&Log) -> bool) -> Log {
         let mut log = self.shared.log.subscribe();

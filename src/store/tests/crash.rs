@@ -144,6 +144,58 @@ fn any_torn_end_is_cut_and_everything_before_it_kept() {
 }
 
 #[test]
+fn what_a_crash_left_half_made_is_no_damage_and_goes() {
+    let dir = tempfile::tempdir().unwrap();
+    let rig = Rig::open(options(dir.path()));
+    for i in 0..30u8 {
+        rig.hold(hold(NOW, &[i; 900])).unwrap();
+    }
+    rig.close();
+    let log_dir = segment::dir_of(dir.path());
+    let spare = files(dir.path(), ".log").pop().unwrap();
+    let indexes = files(dir.path(), ".idx");
+    // Killed while the spare was made, while a segment was sealed, and between the removal of a
+    // segment and of its index.
+    for len in [0, 63, 64, 4096] {
+        std::fs::write(log_dir.join(&spare), vec![0; len]).unwrap();
+        std::fs::write(log_dir.join("000000000001.tmp"), b"half an ind").unwrap();
+        std::fs::copy(log_dir.join(&indexes[0]), log_dir.join("000000099999.idx")).unwrap();
+        let (bodies, recovery) = delivered(dir.path());
+        assert_eq!((bodies.len(), recovery.damaged, recovery.torn_bytes), (30, 0, 0), "{len}");
+        assert_eq!(files(dir.path(), ".idx"), indexes);
+        assert!(files(dir.path(), ".tmp").is_empty());
+    }
+}
+
+#[test]
+fn finished_segments_go_at_a_start_though_nothing_is_written_any_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut rig = Rig::open(options(dir.path()));
+    for _ in 0..60 {
+        rig.hold(hold(NOW, &[7; 900])).unwrap();
+    }
+    let before = snapshot(dir.path());
+    for due in rig.due(60) {
+        rig.store.complete(due);
+    }
+    rig.close();
+    // As if it had been killed after the completions, and before the segments went.
+    for suffix in [".log", ".idx"] {
+        let there = files(dir.path(), suffix);
+        for name in files(before.path(), suffix).iter().filter(|name| !there.contains(name)) {
+            let log_dir = segment::dir_of(before.path());
+            std::fs::copy(log_dir.join(name), segment::dir_of(dir.path()).join(name)).unwrap();
+        }
+    }
+    assert!(files(dir.path(), ".log").len() > 3, "{:?}", files(dir.path(), ".log"));
+    let rig = Rig::open(options(dir.path()));
+    assert_eq!((rig.recovery.pending, rig.recovery.damaged), (0, 0));
+    rig.close();
+    assert_eq!(files(dir.path(), ".log").len(), 2, "the open one and the spare");
+    assert_eq!(files(dir.path(), ".idx"), [""; 0]);
+}
+
+#[test]
 fn a_missing_or_damaged_index_is_made_again() {
     let dir = tempfile::tempdir().unwrap();
     let rig = Rig::open(options(dir.path()));
