@@ -136,7 +136,7 @@ impl Pending {
 /// P17: 13 for the sender's fault, 2 for "not now"; clients retry neither.
 fn code_of(err: &HoldError) -> i32 {
     match err {
-        HoldError::TooLarge { .. } => response::MESSAGE_ILLEGAL,
+        HoldError::TooLong { .. } | HoldError::TooLarge { .. } => response::MESSAGE_ILLEGAL,
         HoldError::Recovering
         | HoldError::Full { .. }
         | HoldError::NoSpace(_)
@@ -274,7 +274,10 @@ mod tests {
             HoldError::Poisoned("EIO".to_owned()),
             HoldError::Closed,
         ];
-        let theirs = [HoldError::TooLarge { len: 9, limit: 8 }];
+        let theirs = [
+            HoldError::TooLarge { len: 9, limit: 8 },
+            HoldError::TooLong { part: "topic", len: 65_536, limit: 65_535 },
+        ];
         let expected = not_now.into_iter().map(|err| (err, 2)).chain(theirs.map(|err| (err, 13)));
         let send = send(310, SerializeType::Json, 0, "0");
         let stamp = Arc::new(Stamp {

@@ -43,6 +43,8 @@ pub(super) struct Writer {
     pub(super) last_batch: usize,
     /// How long the last sync took.
     pub(super) last_sync: Duration,
+    /// Holds refused since the disk became full.
+    pub(super) refused_full: u64,
 }
 
 /// A hold whose record is in the batch.
@@ -118,6 +120,10 @@ impl Writer {
                 match self.rotate()? {
                     Ok(()) => {}
                     Err(full) => {
+                        if self.refused_full == 0 {
+                            tracing::error!(%full, "no room for another segment: holds are refused");
+                        }
+                        self.refused_full += 1;
                         self.counts.release(1);
                         self.queue.answer(vec![Err(HoldError::NoSpace(full.to_string()))]);
                         return Ok(());
@@ -194,7 +200,13 @@ impl Writer {
             self.sync()?;
         }
         match self.log.rotate() {
-            Ok(()) => Ok(Ok(())),
+            Ok(()) => {
+                let refused = std::mem::take(&mut self.refused_full);
+                if refused > 0 {
+                    tracing::info!(refused, "there is room again: holds are accepted");
+                }
+                Ok(Ok(()))
+            }
             Err(err) if is_full(&err) => Ok(Err(err)),
             Err(err) => Err(err),
         }
