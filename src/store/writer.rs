@@ -184,13 +184,19 @@ impl Writer {
         let outcomes = placed.iter().map(|placed| Ok(TimerId(placed.lsn.0))).collect();
         let told = self.queue.answer(outcomes);
         self.metrics.store_accepted.inc_by(told);
-        let dues = placed.drain(..).map(|Placed { waiting, lsn }| {
-            let Waiting { hold, len } = waiting;
-            let (lane, len) = (self.lanes.take(&hold.lane, 1), record_len(len));
-            self.log.note_hold(&hold, lane, lsn, len);
-            Due { due_ms: hold.due_ms, lsn, len, lane }
-        });
-        self.timer.insert(dues.collect());
+        let mut dues = Vec::with_capacity(placed.len());
+        // Clients send to one queue for a while: a lane's name is looked up once for all of those.
+        for run in placed.chunk_by(|a, b| a.waiting.hold.lane == b.waiting.hold.lane) {
+            let Some(first) = run.first() else { continue };
+            let lane = self.lanes.take(&first.waiting.hold.lane, run.len() as u64);
+            for Placed { waiting: Waiting { hold, len }, lsn } in run {
+                let (lsn, len) = (*lsn, record_len(*len));
+                self.log.note_hold(hold, lane, lsn, len);
+                dues.push(Due { due_ms: hold.due_ms, lsn, len, lane });
+            }
+        }
+        placed.clear();
+        self.timer.insert(dues);
         Ok(())
     }
 
