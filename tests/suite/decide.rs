@@ -258,6 +258,7 @@ fn values_that_cannot_be_read() {
         (b"-99999999999999999999", "unreadable"),
         (digits.as_bytes(), "over_max_delay"),
         (b"9223372036854775808", "over_max_delay"),
+        (b"-9223372036854775809", "unreadable"),
         (b"1000000000000000000000000000000", "over_max_delay"),
     ];
     for kind in ["__STARTDELIVERTIME", "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS"] {
