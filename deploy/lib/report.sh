@@ -26,16 +26,15 @@ now_ms() {
 # quietly LOG TITLE COMMAND...: runs the command with its output in the log, shows the newest line of that log every
 # 15 s, says how long it took, and on failure shows the end of the log. Returns the command's status.
 quietly() {
-    local log=$1 title=$2 started signs status=0
+    local log=$1 title=$2 started status=0
     shift 2
     started=$(now_ms)
     say "$title"
     : >"$log"
     signs_of_life "$log" "$started" $$ &
-    signs=$!
+    SIGNS_PID=$!
     "$@" >"$log" 2>&1 </dev/null || status=$?
-    kill "$signs" 2>/dev/null || true
-    wait "$signs" 2>/dev/null || true
+    stop_signs
     if ((status != 0)); then
         printf 'error: %s: failed with status %d; the end of %s:\n' "$title" "$status" "$log" >&2
         tail -n 25 "$log" >&2
@@ -44,8 +43,15 @@ quietly() {
     printf '    done in %s s\n' "$(seconds_since "$started")"
 }
 
-# signs_of_life LOG STARTED SHELL: a line every 15 s until it is killed, or until the shell is gone, which an interrupt may
-# end first.
+# stop_signs: also for clean_up, since an interrupt may end the script within quietly.
+stop_signs() {
+    [[ -n ${SIGNS_PID:-} ]] || return 0
+    kill "$SIGNS_PID" 2>/dev/null || true
+    wait "$SIGNS_PID" 2>/dev/null || true
+    SIGNS_PID=''
+}
+
+# signs_of_life LOG STARTED SHELL: a line every 15 s until it is killed, or until the shell is gone.
 signs_of_life() {
     local line pause=''
     trap '[[ -z $pause ]] || kill "$pause" 2>/dev/null; exit 0' TERM
