@@ -21,6 +21,21 @@ use crate::store::{Hold, HoldError, LaneKey, TimerId};
 /// Set in every timer id on the wire, so that it is never taken for an offset in a commit log.
 pub const TIMER_BIT: u64 = 1 << 62;
 
+/// A send that no stock broker would take, whatever its time: it closes the connection it comes on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the ext field {0:?} is an instruction to a stock broker's JSON reader")]
+pub struct Poison(pub String);
+
+/// Whether a send can be forwarded at all. Held, it would take down with it the messages that share
+/// its connection, at a time when nobody can be told.
+pub fn check(send: &Command) -> Result<(), Poison> {
+    let poison = |key: &Bytes| matches!(key.first(), None | Some(b'@' | b'$'));
+    match send.header.ext.iter().find(|(key, _)| poison(key)) {
+        Some((key, _)) => Err(Poison(String::from_utf8_lossy(key).into_owned())),
+        None => Ok(()),
+    }
+}
+
 /// The record for a send that [`super::decide::decide`] wants held.
 pub fn record(
     send: &Command,

@@ -11,6 +11,7 @@ pub(super) fn decode(bytes: &Bytes) -> Result<Header, JsonError> {
     let mut header = Header::default();
     let mut reader = Reader::new(bytes);
     reader.object(|reader, key| {
+        let at = key.span().start;
         match key.bytes()?.as_ref() {
             b"code" => header.code = integer(reader)?,
             b"language" => header.language = text(bytes, reader)?.unwrap_or_default(),
@@ -19,12 +20,28 @@ pub(super) fn decode(bytes: &Bytes) -> Result<Header, JsonError> {
             b"flag" => header.flag = integer(reader)?,
             b"remark" => header.remark = text(bytes, reader)?,
             b"extFields" => header.ext = ext(bytes, reader)?,
+            other if resembles_a_member(other) => {
+                return Err(JsonError { at, expected: "a member's name as Java writes it" });
+            }
             _ => reader.skip()?,
         }
         Ok::<(), JsonError>(())
     })?;
     reader.end()?;
     Ok(header)
+}
+
+/// Whether fastjson would take this name for one of the members that decide what a frame means: it
+/// ignores case, `_` and `-`. We do not, and must not take such a frame for something else.
+fn resembles_a_member(name: &[u8]) -> bool {
+    const MEMBERS: [&[u8]; 7] =
+        [b"code", b"language", b"version", b"opaque", b"flag", b"remark", b"extfields"];
+    let bare: Vec<u8> = name
+        .iter()
+        .filter(|byte| !matches!(byte, b'_' | b'-'))
+        .map(u8::to_ascii_lowercase)
+        .collect();
+    MEMBERS.contains(&bare.as_slice())
 }
 
 fn ext(bytes: &Bytes, reader: &mut Reader<'_>) -> Result<ExtFields, JsonError> {
@@ -67,22 +84,18 @@ fn shared(bytes: &Bytes, text: &Text<'_>) -> Result<Bytes, JsonError> {
     })
 }
 
-/// A number, quoted or not, of which fastjson drops a fraction; 0 for null and for no text.
+/// An integer, quoted or not; 0 for null and for no text. Of other numbers fastjson makes integers of
+/// its own, which no client needs and we do not guess.
 fn integer(reader: &mut Reader<'_>) -> Result<i32, JsonError> {
     let Some(text) = reader.text()? else {
         return Ok(0);
     };
     let bytes = text.bytes()?;
-    let whole = std::str::from_utf8(&bytes).ok().map(|value| {
-        let fraction = value.find('.').filter(|_| text.quote().is_none());
-        value.get(..fraction.unwrap_or(value.len())).unwrap_or_default()
-    });
-    match whole {
-        Some("") => Ok(0),
-        value => value
-            .and_then(|v| v.parse().ok())
-            .ok_or(JsonError { at: text.span().start, expected: "a 32-bit integer" }),
+    if bytes.is_empty() {
+        return Ok(0);
     }
+    let value = std::str::from_utf8(&bytes).ok().and_then(|value| value.parse().ok());
+    value.ok_or(JsonError { at: text.span().start, expected: "a 32-bit integer" })
 }
 
 /// What Java's encoder writes: members by name, nulls left out, no blanks.
