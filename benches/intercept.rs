@@ -8,7 +8,6 @@
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
 
-use bytes::Bytes;
 use criterion::{Criterion, criterion_group, criterion_main};
 
 use rocketmq_timer_proxy::config::Policy;
@@ -16,36 +15,20 @@ use rocketmq_timer_proxy::dispatch::forward;
 use rocketmq_timer_proxy::intercept::decide::{Decision, decide};
 use rocketmq_timer_proxy::intercept::hold::{self, Pending};
 use rocketmq_timer_proxy::remoting::command::Command;
-use rocketmq_timer_proxy::remoting::frame::Frame;
+use rocketmq_timer_proxy::remoting::frame::{Frame, SerializeType};
 use rocketmq_timer_proxy::store::{Held, TimerId};
 
 const NOW: i64 = 1_800_000_000_000;
 const HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// A send of 1 KiB by a Java client, with keys, tags and this delay.
+#[path = "sample/mod.rs"]
+mod sample;
+
+/// The sample with this delay.
 fn send(delay: &str) -> Frame {
-    let properties = format!(
-        "KEYS\u{1}order-4711 user-17\u{2}UNIQ_KEY\u{1}7F0000010A2B63947C6B1A2B3C4D0000\u{2}\
-         WAIT\u{1}true\u{2}TAGS\u{1}created\u{2}source\u{1}checkout\u{2}\
-         traceparent\u{1}00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\u{2}{delay}"
-    );
-    let ext = [
-        ("a", "pg_order"),
-        ("b", "OrderTopic"),
-        ("c", "TBW102"),
-        ("d", "4"),
-        ("e", "1"),
-        ("f", "0"),
-        ("g", "1700000000123"),
-        ("h", "0"),
-        ("i", properties.as_str()),
-        ("j", "0"),
-        ("k", "false"),
-        ("m", "false"),
-        ("n", "broker-a"),
-    ];
-    let command = Command::request(310, &ext, Bytes::from(vec![b'x'; 1024]));
-    Frame::whole(command.encode()).expect("a frame of ours").expect("a whole one")
+    let properties = format!("{}\u{2}{delay}", sample::PROPERTIES);
+    let bytes = sample::send(SerializeType::Json, &properties);
+    Frame::whole(bytes).expect("a frame of ours").expect("a whole one")
 }
 
 fn holds(c: &mut Criterion) {

@@ -293,11 +293,6 @@ impl Store {
         self.shared.counts.pending()
     }
 
-    /// Messages that fit the near level's budget.
-    pub fn limit(&self) -> u64 {
-        self.shared.counts.limit
-    }
-
     /// The earliest due time that has not been handed over; long past only if the wheel is stuck.
     pub fn next_due(&self) -> Option<EpochMs> {
         self.shared.timer.next_due()

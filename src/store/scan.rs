@@ -4,7 +4,7 @@
 //! is reported and stepped over. What is left at the end of the last segment without any valid
 //! record behind it is a torn tail: a write that never finished and was never acknowledged.
 
-use super::{LaneId, LaneKey, Lsn};
+use super::{LaneId, LaneKey};
 use std::collections::HashMap;
 
 use super::format::Format;
@@ -21,8 +21,6 @@ pub(super) struct Scan {
     pub(super) damaged: Vec<Damage>,
     /// Bytes behind the end of records that are no records, up to the last that is not zero.
     pub(super) torn: u64,
-    /// The highest end of synced data that a batch names.
-    pub(super) synced_end: Lsn,
     /// Why the segment's header is not what it should be; set by who reads the file.
     pub(super) foreign: Option<&'static str>,
 }
@@ -103,7 +101,9 @@ fn take(
     at: usize,
 ) -> Result<(), Invalid> {
     match record.kind {
-        Kind::Batch => found.synced_end = found.synced_end.max(record.synced_end()?),
+        Kind::Batch => {
+            record.synced_end()?;
+        }
         Kind::Hold => {
             let held = record.held(bytes)?;
             let next = LaneId(u32_of(found.names.len()));
