@@ -130,8 +130,6 @@ start_proxy() {
     local line
     [[ -n ${PROXY_PORTS:-} ]] || free_ports PROXY_PORTS 16
     exec {PROXY_STDOUT}< <(
-        # Not one of the proxy's own variables; it warns of those that it does not know.
-        unset ROCKETMQ_TIMER_PROXY_CACHE
         exec "$PROXY_BINARY" serve --namesrv "127.0.0.1:$NAMESRV_PORT" --listen "$1" --admin "$2" \
             --broker-ports "$PROXY_PORTS-$((PROXY_PORTS + 15))" --data-dir "$SCRATCH/proxy/data" \
             2>>"$SCRATCH/proxy/stderr.log" </dev/null

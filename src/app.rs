@@ -35,6 +35,8 @@ const FRAMES: usize = 64 << 20;
 const NAMES_FRAMES: usize = 32 << 20;
 /// Client connections at one time, if the limit on open files allows it.
 const CONNECTIONS: u64 = 10_000;
+/// So few connections that a busy group of producers may meet the limit.
+const FEW_CONNECTIONS: u64 = 1_000;
 /// Files and sockets that are not client connections.
 const RESERVED_FILES: u64 = 512;
 
@@ -354,7 +356,16 @@ fn connections() -> usize {
     let files = files.unwrap_or(u64::MAX).saturating_sub(RESERVED_FILES);
     let most = (files / 2).clamp(16, CONNECTIONS);
     if most < CONNECTIONS {
-        tracing::warn!(most, "the limit on open files bounds client connections");
+        let raise = CONNECTIONS * 2 + RESERVED_FILES;
+        let said = format!(
+            "the limit on open files allows {most} client connections; raise ulimit -n to {raise} \
+             for {CONNECTIONS}"
+        );
+        if most < FEW_CONNECTIONS {
+            tracing::warn!("{said}");
+        } else {
+            tracing::info!("{said}");
+        }
     }
     usize::try_from(most).unwrap_or(usize::MAX)
 }

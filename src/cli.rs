@@ -3,7 +3,7 @@
 //! Called by `main` alone. Whatever is wrong with what the user typed comes back as a
 //! [`clap::Error`], so that all refusals look alike and end with the same exit code.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -30,9 +30,43 @@ pub fn parse<I>(args: I) -> Result<Config, clap::Error>
 where
     I: IntoIterator<Item = OsString>,
 {
-    let cli = Cli::try_parse_from(args)?;
+    let cli = Cli::try_parse_from(join_negative(args))?;
     let Command::Serve(serve) = cli.command;
-    serve.into_config().map_err(|invalid| Cli::command().error(ErrorKind::ValueValidation, invalid))
+    serve.into_config().map_err(serve_error)
+}
+
+/// Joins a flag and a value such as `-1s`, which clap would take for flags of one letter and refuse
+/// without saying whose value it is. No flag is a digit, so this misreads nothing.
+fn join_negative(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut joined: Vec<OsString> = Vec::new();
+    for arg in args {
+        let negative = matches!(arg.as_encoded_bytes(), [b'-', b'0'..=b'9', ..]);
+        match joined.last_mut() {
+            Some(flag) if negative && is_bare_flag(flag) => {
+                flag.push("=");
+                flag.push(arg);
+            }
+            _ => joined.push(arg),
+        }
+    }
+    joined
+}
+
+/// `--flag` without a value of its own.
+fn is_bare_flag(arg: &OsStr) -> bool {
+    let bytes = arg.as_encoded_bytes();
+    bytes.len() > 2 && bytes.starts_with(b"--") && !bytes.contains(&b'=')
+}
+
+/// A refusal that ends with the usage of `serve`, as clap's own do.
+fn serve_error(invalid: Invalid) -> clap::Error {
+    let mut command = Cli::command();
+    // Without it the usage of a subcommand lacks the name of the binary.
+    command.build();
+    match command.find_subcommand_mut("serve") {
+        Some(serve) => serve.error(ErrorKind::ValueValidation, invalid),
+        None => command.error(ErrorKind::ValueValidation, invalid),
+    }
 }
 
 /// 0 for what was asked for (`--help`, `--version`), [`EXIT_USAGE`] for mistakes.
@@ -176,8 +210,7 @@ struct Serve {
         env = "ROCKETMQ_TIMER_PROXY_MAX_DELAY",
         hide_env_values = true,
         default_value = config::DEFAULT_MAX_DELAY,
-        value_parser = duration_within(MAX_DELAY_RANGE),
-        allow_negative_numbers = true
+        value_parser = duration_within(MAX_DELAY_RANGE)
     )]
     max_delay: Duration,
 
@@ -213,8 +246,7 @@ struct Serve {
         env = "ROCKETMQ_TIMER_PROXY_PARK_AFTER",
         hide_env_values = true,
         default_value = config::DEFAULT_PARK_AFTER,
-        value_parser = duration_within(("1s", "30d")),
-        allow_negative_numbers = true
+        value_parser = duration_within(("1s", "30d"))
     )]
     park_after: Duration,
 
@@ -226,8 +258,7 @@ struct Serve {
         env = "ROCKETMQ_TIMER_PROXY_LAME_DUCK",
         hide_env_values = true,
         default_value = config::DEFAULT_LAME_DUCK,
-        value_parser = duration_within(("0s", "1h")),
-        allow_negative_numbers = true
+        value_parser = duration_within(("0s", "1h"))
     )]
     lame_duck: Duration,
 
@@ -239,8 +270,7 @@ struct Serve {
         env = "ROCKETMQ_TIMER_PROXY_GRACE",
         hide_env_values = true,
         default_value = config::DEFAULT_GRACE,
-        value_parser = duration_within(("0s", "1h")),
-        allow_negative_numbers = true
+        value_parser = duration_within(("0s", "1h"))
     )]
     grace: Duration,
 
@@ -252,8 +282,7 @@ struct Serve {
         env = "ROCKETMQ_TIMER_PROXY_NEAR_MEMORY",
         hide_env_values = true,
         default_value = config::DEFAULT_NEAR_MEMORY,
-        value_parser = size_within(("64KiB", "1TiB")),
-        allow_negative_numbers = true
+        value_parser = size_within(("64KiB", "1TiB"))
     )]
     near_memory: u64,
 
@@ -325,7 +354,7 @@ fn duration_within(
     (least, most): (&'static str, &'static str),
 ) -> impl Fn(&str) -> Result<Duration, Invalid> + Clone {
     move |text| {
-        let duration = parse_duration(text)?;
+        let duration = value_of(text, parse_duration, (least, most))?;
         let allowed = parse_duration(least)?..=parse_duration(most)?;
         if allowed.contains(&duration) {
             return Ok(duration);
@@ -340,12 +369,21 @@ fn size_within(
     (least, most): (&'static str, &'static str),
 ) -> impl Fn(&str) -> Result<u64, Invalid> + Clone {
     move |text| {
-        let size = parse_size(text)?;
+        let size = value_of(text, parse_size, (least, most))?;
         if (parse_size(least)?..=parse_size(most)?).contains(&size) {
             return Ok(size);
         }
         Err(Invalid(format!("{} is not from {least} to {most}", Bytes(size))))
     }
+}
+
+/// Reads a value of a flag with a range; what cannot be read is answered with the range, too.
+fn value_of<T>(
+    text: &str,
+    parse: impl Fn(&str) -> Result<T, Invalid>,
+    (least, most): (&str, &str),
+) -> Result<T, Invalid> {
+    parse(text).map_err(|Invalid(said)| Invalid(format!("{said}; allowed is {least} to {most}")))
 }
 
 /// One of two words. Clap lists them in the help and suggests the nearer one.

@@ -52,6 +52,7 @@ save_logs() {
 # clean_up: youngest first, and at once: all of it is scratch, so there is nothing to shut down in order.
 clean_up() {
     local i
+    stop_signs
     for ((i = ${#STARTED_PIDS[@]} - 1; i >= 0; i--)); do
         stop_process "${STARTED_PIDS[i]}" KILL
     done

@@ -1,5 +1,6 @@
 //! Health, metrics and counts over HTTP; never on the hot path.
 //!
+//! - `GET /`: a text that names the others;
 //! - `GET /live`: 200, or 503 when the wheel has stopped although a message is due;
 //! - `GET /ready`: 200, or 503 and the names of what is missing;
 //! - `GET /metrics`: all metric families as text;
@@ -32,6 +33,16 @@ use crate::shutdown::{Stage, Stopping};
 
 /// How long the wheel may stand still with a message due before the process is called dead.
 pub const WHEEL_STUCK_AFTER: Duration = Duration::from_secs(10);
+
+/// What `/` answers.
+const INDEX: &str = "\
+rocketmq-timer-proxy
+
+/live           200, or 503 when a message is due and the wheel has stopped
+/ready          200, or 503 and the names of what is missing
+/metrics        all metrics, OpenMetrics text
+/api/v1/stats   counts, lateness and the effective configuration, JSON
+";
 
 /// For how long the wheel thread has not moved although something is due; zero when all is well.
 /// Called for each `/live`, so it must be cheap and must not block.
@@ -70,6 +81,7 @@ pub async fn serve(listener: TcpListener, state: State, mut stopping: Stopping) 
 
 fn router(state: State) -> Router {
     Router::new()
+        .route("/", get(INDEX))
         .route("/live", get(live))
         .route("/ready", get(ready))
         .route("/metrics", get(metrics))

@@ -151,7 +151,20 @@ async fn the_metrics_page_has_every_family() {
     assert_eq!(status, 200);
     assert!(page.contains("\nrocketmq_timer_proxy_store_accepted_total 0\n"), "{page}");
     assert!(page.ends_with("# EOF\n"));
-    assert_eq!(admin.get("/").await.0, 404);
+}
+
+#[tokio::test]
+async fn the_first_page_lists_the_others() {
+    let admin = admin().await;
+    let (status, page) = admin.get("/").await;
+    assert_eq!(status, 200);
+    let listed = page.lines().filter(|line| line.starts_with('/'));
+    let listed: Vec<_> = listed.filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(listed, ["/live", "/ready", "/metrics", "/api/v1/stats"]);
+    for path in listed {
+        assert_ne!(admin.get(path).await.0, 404, "{path}");
+    }
+    assert_eq!(admin.get("/health").await.0, 404);
 }
 
 #[tokio::test]

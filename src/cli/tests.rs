@@ -97,7 +97,39 @@ fn maximum_delays_across_the_32_bit_borders() {
         let named = if text.is_empty() { "'--max-delay <DURATION>'".to_owned() } else { named };
         assert!(said.contains(&named), "{said}");
     }
-    assert!(refusal(&["--max-delay", "-1"]).contains("--max-delay"));
+}
+
+#[test]
+fn what_a_flag_with_a_range_cannot_read_is_answered_with_the_range() {
+    let ranges = [
+        ("--max-delay <DURATION>", "1s to 3660d"),
+        ("--park-after <DURATION>", "1s to 30d"),
+        ("--lame-duck <DURATION>", "0s to 1h"),
+        ("--grace <DURATION>", "0s to 1h"),
+        ("--near-memory <SIZE>", "64KiB to 1TiB"),
+    ];
+    for (shown, range) in ranges {
+        let (flag, _) = shown.split_once(' ').unwrap();
+        for value in ["-1s", "-1", "-1MiB", "1", "99999999999999999999d"] {
+            let said = refusal(&[flag, value]);
+            assert!(said.contains(&format!("invalid value '{value}' for '{shown}': ")), "{said}");
+            assert!(said.contains(&format!("; allowed is {range}\n")), "{said}");
+        }
+        for forgotten in [&[flag, "--flush", "sync"][..], &[flag]] {
+            let said = refusal(forgotten);
+            assert!(said.contains(&format!("'{shown}' but none was supplied")), "{said}");
+        }
+    }
+}
+
+#[test]
+fn what_flags_contradict_ends_with_the_usage_of_serve() {
+    for args in
+        [&["--listen", "0.0.0.0:9877"][..], &["--listen", "127.0.0.1:1", "--admin", "127.0.0.1:1"]]
+    {
+        let said = refusal(args);
+        assert!(said.contains("\nUsage: rocketmq-timer-proxy serve [OPTIONS] --namesrv"), "{said}");
+    }
 }
 
 #[test]

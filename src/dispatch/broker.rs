@@ -17,6 +17,8 @@ pub(super) struct Broker {
     pub(super) jobs: UnboundedSender<Job>,
     /// Jobs its courier has.
     pub(super) under_way: usize,
+    /// Answers it has given to messages.
+    pub(super) answers: u64,
     /// Lanes that may have something to start, in turn.
     pub(super) ready: VecDeque<LaneId>,
     trouble: Option<Trouble>,
@@ -33,7 +35,15 @@ struct Trouble {
 
 impl Broker {
     pub(super) fn new(name: String, jobs: UnboundedSender<Job>) -> Self {
-        Self { name, jobs, under_way: 0, ready: VecDeque::new(), trouble: None, logged: None }
+        Self {
+            name,
+            jobs,
+            under_way: 0,
+            answers: 0,
+            ready: VecDeque::new(),
+            trouble: None,
+            logged: None,
+        }
     }
 
     /// A try failed, and not for what was in it. The first one is logged.

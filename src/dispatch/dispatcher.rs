@@ -21,6 +21,7 @@ use super::broker::Broker;
 use super::controls::{Ask, controls};
 pub use super::controls::{Controls, ParkedMessage};
 use super::courier::{Courier, Fate, Job};
+use super::hangups::HangUps;
 use super::lane::{Lane, Pace};
 use super::source::Source;
 use crate::clock::Clock;
@@ -97,6 +98,7 @@ pub struct Dispatcher<S> {
     events_in: UnboundedSender<Event>,
     tasks: JoinSet<Result<(), DispatchError>>,
     bodies: Bodies,
+    hangups: HangUps,
     jitter: StdRng,
     draining: bool,
 }
@@ -147,6 +149,7 @@ impl<S: Source> Dispatcher<S> {
             events_in,
             tasks: JoinSet::new(),
             bodies: Bodies::new(BODIES),
+            hangups: HangUps::default(),
             jitter: StdRng::from_os_rng(),
             draining: false,
         };

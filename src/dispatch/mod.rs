@@ -16,5 +16,6 @@ mod controls;
 mod courier;
 pub mod dispatcher;
 pub mod forward;
+mod hangups;
 pub mod lane;
 pub mod source;

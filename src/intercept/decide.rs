@@ -137,6 +137,9 @@ impl Judge<'_> {
             Fault::NotANumber => {
                 (why::UNREADABLE, format!("{said} is not a whole number of {unit}; {limit}"))
             }
+            Fault::TooSmall => {
+                (why::UNREADABLE, format!("{said} is below the smallest 64-bit number; {limit}"))
+            }
             Fault::Negative => {
                 (why::UNREADABLE, format!("{said} is negative; it takes {unit} from now; {limit}"))
             }
@@ -213,8 +216,8 @@ fn gravity(ask: &Ask<'_>) -> u8 {
         Ask::Past(_) => 1,
         Ask::BrokerLevel => 2,
         Ask::BadLevel(_) => 3,
-        Ask::Bad { fault: Fault::NotANumber | Fault::Negative | Fault::Seconds, .. } => 4,
         Ask::Bad { fault: Fault::TooLong(_), .. } => 5,
+        Ask::Bad { .. } => 4,
         Ask::Later { .. } => 6,
     }
 }

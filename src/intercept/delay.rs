@@ -97,6 +97,8 @@ pub enum Ask<'a> {
 pub enum Fault {
     /// No number (P3).
     NotANumber,
+    /// A number below all of 64 bits, which nobody can have meant (P3).
+    TooSmall,
     /// A negative relative delay (P3).
     Negative,
     /// Seconds where milliseconds belong (P12).
@@ -141,7 +143,8 @@ fn read<'a>(kind: Kind, value: &'a [u8], arrival_ms: EpochMs, policy: &Policy) -
     let number = match number::long(value) {
         Number::Is(number) => number,
         Number::TooLarge => return bad(Fault::TooLong(None)),
-        Number::TooSmall | Number::Not => return bad(Fault::NotANumber),
+        Number::TooSmall => return bad(Fault::TooSmall),
+        Number::Not => return bad(Fault::NotANumber),
     };
     let delay_ms = match kind {
         Kind::StartDeliverTime | Kind::DeliverMs if EPOCH_SECONDS.contains(&number) => {

@@ -21,6 +21,21 @@ use crate::store::{Hold, HoldError, LaneKey, TimerId};
 /// Set in every timer id on the wire, so that it is never taken for an offset in a commit log.
 pub const TIMER_BIT: u64 = 1 << 62;
 
+/// A send that no stock broker would take, whatever its time: it closes the connection it comes on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the ext field {0:?} is an instruction to a stock broker's JSON reader")]
+pub struct Poison(pub String);
+
+/// Whether a send can be forwarded at all. Held, it would take down with it the messages that share
+/// its connection, at a time when nobody can be told.
+pub fn check(send: &Command) -> Result<(), Poison> {
+    let poison = |key: &Bytes| matches!(key.first(), None | Some(b'@' | b'$'));
+    match send.header.ext.iter().find(|(key, _)| poison(key)) {
+        Some((key, _)) => Err(Poison(String::from_utf8_lossy(key).into_owned())),
+        None => Ok(()),
+    }
+}
+
 /// The record for a send that [`super::decide::decide`] wants held.
 pub fn record(
     send: &Command,
@@ -136,7 +151,7 @@ impl Pending {
 /// P17: 13 for the sender's fault, 2 for "not now"; clients retry neither.
 fn code_of(err: &HoldError) -> i32 {
     match err {
-        HoldError::TooLarge { .. } => response::MESSAGE_ILLEGAL,
+        HoldError::TooLong { .. } | HoldError::TooLarge { .. } => response::MESSAGE_ILLEGAL,
         HoldError::Recovering
         | HoldError::Full { .. }
         | HoldError::NoSpace(_)
@@ -274,7 +289,10 @@ mod tests {
             HoldError::Poisoned("EIO".to_owned()),
             HoldError::Closed,
         ];
-        let theirs = [HoldError::TooLarge { len: 9, limit: 8 }];
+        let theirs = [
+            HoldError::TooLarge { len: 9, limit: 8 },
+            HoldError::TooLong { part: "topic", len: 65_536, limit: 65_535 },
+        ];
         let expected = not_now.into_iter().map(|err| (err, 2)).chain(theirs.map(|err| (err, 13)));
         let send = send(310, SerializeType::Json, 0, "0");
         let stamp = Arc::new(Stamp {

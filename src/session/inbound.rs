@@ -338,6 +338,7 @@ impl<'a> Inbound<'a> {
                 return Ok(Fate::Relay(frame));
             }
             Decision::Hold { due_ms, kind } => {
+                hold::check(&command).map_err(unreadable)?;
                 let held = &metrics.intercept_held;
                 held.get_or_create(&Why { why: kind }).inc();
                 let pending = Pending::of(&command, self.session.host, door.port);

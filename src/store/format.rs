@@ -60,6 +60,16 @@ pub(super) fn lock(dir: &Path) -> Result<Lock, OpenError> {
     }
 }
 
+/// Refuses a directory whose FORMAT no start could use, before anything in it is touched.
+pub(super) fn refuse_unusable(dir: &Path) -> Result<(), OpenError> {
+    let path = dir.join("FORMAT");
+    match std::fs::read(&path) {
+        Ok(bytes) => parse(&path, &bytes).map(|_| ()),
+        // Whatever else is wrong shows when the directory is taken.
+        Err(_) => Ok(()),
+    }
+}
+
 /// Reads FORMAT, or writes it for a new directory with segments of `segment_bytes`.
 pub(super) fn read_or_create(
     dir: &Path,

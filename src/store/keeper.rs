@@ -114,10 +114,10 @@ impl Chores {
         }
     }
 
-    /// The segment goes before its index: an index without a segment is litter, a segment without
-    /// an index is only slower to read.
+    /// The index goes before its segment: a segment without an index is only slower to read, while
+    /// an index without a segment tells a start that a file was lost.
     fn remove(&self, seq: SegmentSeq) {
-        for path in [log_path(&self.log_dir, seq), index_path(&self.log_dir, seq)] {
+        for path in [index_path(&self.log_dir, seq), log_path(&self.log_dir, seq)] {
             if let Err(err) = self.disk.unlink(&path) {
                 tracing::warn!(file = %path.display(), %err, "cannot remove a finished file");
             }

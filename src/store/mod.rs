@@ -118,7 +118,7 @@ pub struct Due {
 }
 
 /// Why a message was not accepted. All of these are "not now": nothing is wrong with the message,
-/// except for [`HoldError::TooLarge`].
+/// except for [`HoldError::TooLong`] and [`HoldError::TooLarge`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HoldError {
     /// The log is still being read.
@@ -144,6 +144,16 @@ pub enum HoldError {
     /// The process is stopping.
     #[error("shutting down")]
     Closed,
+    /// A part is too long for the record's layout.
+    #[error("a {part} of {len} bytes is over the limit of {limit}")]
+    TooLong {
+        /// Which part.
+        part: &'static str,
+        /// Its bytes.
+        len: usize,
+        /// Bytes it may have.
+        limit: u16,
+    },
     /// Larger than a segment can take.
     #[error("a record of {len} bytes does not fit a segment of {limit}")]
     TooLarge {
@@ -252,12 +262,13 @@ impl Store {
     /// Queues a message for the next commit. The receipt tells the outcome after the sync.
     pub fn hold(&self, hold: Hold, receipt: Receipt) {
         let limit = self.shared.largest_record;
-        match record::hold_len(&hold) {
-            Some(len) if len <= limit => match self.shared.counts.reserve() {
-                Ok(()) => self.shared.queue.push(Waiting { hold, len }, receipt),
-                Err(full) => receipt(Err(full)),
-            },
-            len => receipt(Err(HoldError::TooLarge { len: len.unwrap_or(u64::MAX), limit })),
+        let fits = record::hold_len(&hold).and_then(|len| match len {
+            len if len > limit => Err(HoldError::TooLarge { len, limit }),
+            len => self.shared.counts.reserve().map(|()| len),
+        });
+        match fits {
+            Ok(len) => self.shared.queue.push(Waiting { hold, len }, receipt),
+            Err(refusal) => receipt(Err(refusal)),
         }
     }
 

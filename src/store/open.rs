@@ -48,6 +48,7 @@ pub(super) fn open(
     metrics: &Metrics,
 ) -> Result<Opening, OpenError> {
     let dir = options.dir.clone();
+    format::refuse_unusable(&dir)?;
     let lock = format::lock(&dir)?;
     let disk = Disk::new(Arc::clone(&options.fault));
     let format = format::read_or_create(&dir, options.segment_bytes, &disk)?;
@@ -68,7 +69,12 @@ pub(super) fn open(
         let (recovered, recovered_receiver) = oneshot::channel();
         let (ended, ended_receiver) = watch::channel(false);
         let segments = Arc::new(Segments::default());
-        let source = Source { log_dir, format, segments: Arc::clone(&segments) };
+        let source = Source {
+            log_dir,
+            format,
+            segments: Arc::clone(&segments),
+            damaged: metrics.store_damaged.clone(),
+        };
         let shared = Shared {
             queue: Arc::new(queue),
             timer: Arc::new(Timer::new(clock.alarm()?)),
@@ -168,6 +174,7 @@ impl Engine {
             backlog: Vec::new(),
             last_batch: 0,
             last_sync: Duration::ZERO,
+            refused_full: 0,
         })
     }
 }

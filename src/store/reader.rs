@@ -6,6 +6,7 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use bytes::{Bytes, BytesMut};
+use prometheus_client::metrics::counter::Counter;
 use tokio::sync::oneshot;
 
 use super::format::Format;
@@ -83,6 +84,8 @@ pub(super) struct Source {
     pub(super) log_dir: std::path::PathBuf,
     pub(super) format: Format,
     pub(super) segments: Arc<Segments>,
+    /// Counts what is not as it was written.
+    pub(super) damaged: Counter,
 }
 
 impl Reader {
@@ -182,11 +185,15 @@ impl Source {
     }
 
     fn damaged(&self, due: Due, why: &'static str) -> ReadError {
+        self.damaged.inc();
         let (seq, offset) = self.format.place(due.lsn);
         ReadError::Damaged { file: self.file(seq), offset, why }
     }
 
     fn io(&self, due: Due, err: &io::Error) -> ReadError {
+        if err.kind() == io::ErrorKind::UnexpectedEof {
+            return self.damaged(due, "the file ends before it");
+        }
         let (seq, offset) = self.format.place(due.lsn);
         ReadError::Io { file: self.file(seq), offset, why: err.to_string() }
     }

@@ -15,7 +15,7 @@
 
 use bytes::Bytes;
 
-use super::{Held, Hold, LaneKey, Lsn, TimerId};
+use super::{Held, Hold, HoldError, LaneKey, Lsn, TimerId};
 use crate::clock::EpochMs;
 
 /// Bytes before the payload.
@@ -204,16 +204,17 @@ pub(super) fn complete_len(entries: usize) -> usize {
     HEADER_LEN + 8 + 16 * entries
 }
 
-/// Bytes of the HOLD record for `hold`; `None` if one of its parts is too long for the layout.
-pub(super) fn hold_len(hold: &Hold) -> Option<u64> {
+/// Bytes of the HOLD record for `hold`, or which of its parts is too long for the layout.
+pub(super) fn hold_len(hold: &Hold) -> Result<u64, HoldError> {
+    const NAMES: [&str; 5] = ["broker name", "topic", "unique key", "keys", "client address"];
     let mut len = HOLD_FIXED as u64;
-    for section in short_sections(hold) {
-        len += u64::from(u16::try_from(section.len()).ok()?);
+    for (part, section) in NAMES.into_iter().zip(short_sections(hold)) {
+        let too_long = |_| HoldError::TooLong { part, len: section.len(), limit: u16::MAX };
+        len += u64::from(u16::try_from(section.len()).map_err(too_long)?);
     }
-    for section in [&hold.header, &hold.body] {
-        len += u64::from(u32::try_from(section.len()).ok()?);
-    }
-    Some(len.next_multiple_of(ALIGN as u64))
+    // Both come from one frame, whose length is 32 bits.
+    len += hold.header.len() as u64 + hold.body.len() as u64;
+    Ok(len.next_multiple_of(ALIGN as u64))
 }
 
 impl Record<'_> {

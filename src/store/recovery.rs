@@ -70,8 +70,8 @@ impl Recoverer<'_> {
         let start = self.clock.monotonic();
         let mut seqs =
             segment::list(self.log_dir).map_err(OpenError::io("cannot list", self.log_dir))?;
-        self.sweep(&seqs)?;
         let mut progress = Progress::default();
+        self.look_beside(&seqs, &mut progress)?;
         let (open, contents) = self.open_segment(&mut seqs, &mut progress)?;
         self.report_gaps(&seqs, open.seq, &mut progress);
         let oldest = seqs.first().copied().unwrap_or(open.seq);
@@ -96,13 +96,25 @@ impl Recoverer<'_> {
         })
     }
 
-    /// Removes what is of no use to anybody.
-    fn sweep(&self, seqs: &[SegmentSeq]) -> Result<(), OpenError> {
-        let strays = segment::strays(self.log_dir, seqs);
-        for path in strays.map_err(OpenError::io("cannot list", self.log_dir))? {
+    /// Reports indexes whose segment is gone, and removes files that never took their name.
+    fn look_beside(&self, seqs: &[SegmentSeq], progress: &mut Progress) -> Result<(), OpenError> {
+        let beside = segment::beside(self.log_dir, seqs)
+            .map_err(OpenError::io("cannot list", self.log_dir))?;
+        for path in beside.unnamed {
             self.disk.unlink(&path).map_err(OpenError::io("cannot remove", &path))?;
         }
+        for index in beside.orphans {
+            self.report_missing(&index.with_extension("log"), progress);
+        }
         Ok(())
+    }
+
+    fn report_missing(&self, path: &Path, progress: &mut Progress) {
+        progress.report.damaged += 1;
+        tracing::error!(
+            file = %path.display(),
+            "missing: the messages in it are lost unless the file is put back"
+        );
     }
 
     /// The segment that goes on growing: the last with anything in it, taken off `seqs`, or a new
@@ -112,6 +124,7 @@ impl Recoverer<'_> {
         seqs: &mut Vec<SegmentSeq>,
         progress: &mut Progress,
     ) -> Result<(Arc<Segment>, Contents), OpenError> {
+        let mut blank = None;
         while let Some(last) = seqs.last().copied() {
             if self.index_of(last).is_some() {
                 break;
@@ -122,7 +135,7 @@ impl Recoverer<'_> {
                 // Made ahead and never used, or not even made to the end.
                 let path = log_path(self.log_dir, last);
                 self.disk.unlink(&path).map_err(OpenError::io("cannot remove", &path))?;
-                seqs.pop();
+                blank = seqs.pop();
                 continue;
             }
             if found.foreign.is_some() {
@@ -133,7 +146,8 @@ impl Recoverer<'_> {
             self.cut(&segment, &found, progress)?;
             return Ok((Arc::new(segment), found.contents));
         }
-        let next = seqs.last().map_or(SegmentSeq(0), |last| last.next());
+        // A blank one keeps its number: were it not the next, one in between would be missing.
+        let next = blank.or(seqs.last().map(|last| last.next())).unwrap_or(SegmentSeq(0));
         let path = log_path(self.log_dir, next);
         let segment =
             Segment::create(self.log_dir, next, &self.format, self.clock.wall_ms(), self.disk)
@@ -149,6 +163,10 @@ impl Recoverer<'_> {
     ) -> Result<(Segment, Contents), OpenError> {
         let segment = self.open(seq)?;
         if let Some(contents) = self.index_of(seq) {
+            let checked = segment.check(&self.format);
+            if let Err(why) = checked.map_err(OpenError::io("cannot read", &segment.path))? {
+                self.report_damage(&segment, &Scan::of_foreign(why), progress);
+            }
             return Ok((segment, contents));
         }
         tracing::warn!(segment = %segment.path.display(), "no index: reading the whole segment");
@@ -197,12 +215,9 @@ impl Recoverer<'_> {
     fn report_gaps(&self, seqs: &[SegmentSeq], open: SegmentSeq, progress: &mut Progress) {
         let following = seqs.iter().copied().skip(1).chain([open]);
         for (seq, following) in seqs.iter().zip(following) {
-            if seq.next() != following {
-                progress.report.damaged += 1;
-                tracing::error!(
-                    file = %log_path(self.log_dir, seq.next()).display(),
-                    "missing: the messages in it are lost unless the file is put back"
-                );
+            // One that left its index has been reported by it.
+            if seq.next() != following && !index_path(self.log_dir, seq.next()).exists() {
+                self.report_missing(&log_path(self.log_dir, seq.next()), progress);
             }
         }
     }

@@ -75,6 +75,13 @@ impl Scan {
         self.contents.end <= HEADER_LEN && self.torn == 0 && self.damaged.is_empty()
     }
 
+    /// Of a sealed segment whose records were not looked at, since its index is there.
+    pub(super) fn of_foreign(why: &'static str) -> Self {
+        let mut found = Self { foreign: Some(why), ..Self::default() };
+        found.nothing_is_torn();
+        found
+    }
+
     /// Counts what looks unfinished as damage: for segments that were sealed, where a bad end or
     /// header cannot be a write cut short.
     pub(super) fn nothing_is_torn(&mut self) {

@@ -81,19 +81,27 @@ pub(super) fn list(log_dir: &Path) -> io::Result<Vec<SegmentSeq>> {
     Ok(found)
 }
 
-/// What a crash left beside `segments` (sorted), and nobody will ask for: indexes of segments that
-/// are gone, and files that were to be renamed.
-pub(super) fn strays(log_dir: &Path, segments: &[SegmentSeq]) -> io::Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
+/// What lies beside the segments.
+#[derive(Debug, Default)]
+pub(super) struct Beside {
+    /// Indexes whose segment is not there.
+    pub(super) orphans: Vec<PathBuf>,
+    /// Files that a crash kept from taking their name.
+    pub(super) unnamed: Vec<PathBuf>,
+}
+
+/// Looks for what does not belong to `segments`, which are sorted.
+pub(super) fn beside(log_dir: &Path, segments: &[SegmentSeq]) -> io::Result<Beside> {
+    let mut found = Beside::default();
     for entry in std::fs::read_dir(log_dir)? {
         let path = entry?.path();
-        let seq = path.file_stem().and_then(|stem| stem.to_str()?.parse().ok()).map(SegmentSeq);
-        let stray = match path.extension().and_then(|extension| extension.to_str()) {
-            Some("idx") => seq.is_some_and(|seq| segments.binary_search(&seq).is_err()),
-            Some("tmp") => seq.is_some(),
-            _ => false,
-        };
-        found.extend(stray.then_some(path));
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let index = name.strip_suffix(".idx").and_then(|seq| seq.parse().ok()).map(SegmentSeq);
+        if name.ends_with(".idx.new") {
+            found.unnamed.push(path);
+        } else if index.is_some_and(|seq| segments.binary_search(&seq).is_err()) {
+            found.orphans.push(path);
+        }
     }
     Ok(found)
 }
@@ -141,15 +149,14 @@ impl Segment {
         Ok(Self { seq, path, file })
     }
 
-    /// Whether the header says what the file's name and the store's FORMAT say; else the reason.
+    /// Whether length and header are what the file's name and the store's FORMAT say; else the
+    /// reason.
     pub(super) fn check(&self, format: &Format) -> io::Result<Result<(), &'static str>> {
-        let mut bytes = [0; HEADER_LEN as usize];
-        match self.file.read_exact_at(&mut bytes, 0) {
-            Err(err) if err.kind() == io::ErrorKind::UnexpectedEof => {
-                return Ok(Err("shorter than a header"));
-            }
-            outcome => outcome?,
+        if self.file.metadata()?.len() != format.segment_bytes {
+            return Ok(Err("not as long as a segment"));
         }
+        let mut bytes = [0; HEADER_LEN as usize];
+        self.file.read_exact_at(&mut bytes, 0)?;
         let wanted = header(self.seq, format, 0);
         let sound = Some(crc32fast::hash(&bytes[..60])) == u32_at(&bytes, 60);
         Ok(match sound {
@@ -203,7 +210,7 @@ mod tests {
         made.file.write_all_at(b"x", 41).unwrap();
         assert_eq!(made.check(&FORMAT).unwrap(), Err("header checksum mismatch"));
         made.file.set_len(10).unwrap();
-        assert_eq!(made.check(&FORMAT).unwrap(), Err("shorter than a header"));
+        assert_eq!(made.check(&FORMAT).unwrap(), Err("not as long as a segment"));
     }
 
     #[test]

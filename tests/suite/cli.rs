@@ -90,6 +90,8 @@ fn wrong_usage_is_named_and_exits_with_64() {
         (&["--max-delay", "3661d"], "3661d is not from 1s to 3660d"),
         (&["--near-memory", "1KiB"], "1KiB is not from 64KiB to 1TiB"),
         (&["--near-memory", "128"], "a size is a number with a unit"),
+        (&["--near-memory", "1"], "; allowed is 64KiB to 1TiB"),
+        (&["--max-delay", "-1s"], "'-1s' for '--max-delay <DURATION>'"),
         (&["--listen", "localhost"], "'localhost' for '--listen <IP:PORT>'"),
         (&["--listen", "0.0.0.0:9877"], "--advertise is required"),
         (&["--broker-ports", "9800-9900"], "--listen 127.0.0.1:9877 lies in --broker-ports"),

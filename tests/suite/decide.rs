@@ -245,7 +245,7 @@ fn a_delay_over_the_maximum() {
 fn values_that_cannot_be_read() {
     let digits = "9".repeat(65_536);
     let zeros = format!("x{}", "0".repeat(65_536));
-    let values: [(&[u8], &str); 13] = [
+    let values: [(&[u8], &str); 14] = [
         (b" ", "unreadable"),
         (b"5e3", "unreadable"),
         (b"5000L", "unreadable"),
@@ -258,6 +258,7 @@ fn values_that_cannot_be_read() {
         (b"-99999999999999999999", "unreadable"),
         (digits.as_bytes(), "over_max_delay"),
         (b"9223372036854775808", "over_max_delay"),
+        (b"-9223372036854775809", "unreadable"),
         (b"1000000000000000000000000000000", "over_max_delay"),
     ];
     for kind in ["__STARTDELIVERTIME", "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS"] {
@@ -286,6 +287,8 @@ fn values_that_cannot_be_read() {
         assert!(Case::with(&properties).remark().contains("is negative"));
         assert_eq!(Case::oneway(&properties).decide(), relayed("oneway_unreadable"));
     }
+    let too_small = Case::with("TIMER_DELIVER_MS\x01-9223372036854775809").remark();
+    assert!(too_small.contains(" is below the smallest 64-bit number; "), "{too_small}");
     // A binary header may hold what is no UTF-8.
     let broken =
         Case { serialize: SerializeType::RocketMq, ..Case::with(b"TIMER_DELAY_MS\x0150\xff") };

@@ -261,6 +261,39 @@ async fn a_refused_topic_beside_others() {
     rig.assert_idle(520);
 }
 
+/// A broker that hangs up whenever it sees one message: that one is parked, all others are stored,
+/// the neighbours at most a few times.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_on_which_the_broker_hangs_up() {
+    let broker = ScriptedPeer::start(|seen| match seen.ext("b").as_str() {
+        "Poison" => Act::Close,
+        _ => Act::Reply(Reply::stored(0, 0)),
+    })
+    .await;
+    let pace = Pace { park_after: Duration::from_millis(40), ..pace() };
+    let name_server = ScriptedPeer::name_server("{}", "{}").await;
+    let brokers = [("a", broker.address())];
+    let rig = Rig::start_with(&brokers, &name_server, Arc::new(SystemClock::new()), pace);
+    let poison = rig.shelf.hold(&send_v2("Poison", 0, "", "x"), "a", past());
+    rig.fall_due(vec![poison]);
+    let mut delivered = 0;
+    while rig.metrics.dispatch_parked.get() == 0 {
+        rig.fall_due(fill(&rig.shelf, "a", 200));
+        delivered += 200;
+        soon("the others", rig.shelf.until_completed(delivered)).await;
+        assert!(delivered < 40_000, "the poison is never parked");
+    }
+    let parked = rig.controls.parked().await;
+    assert_eq!((parked.len(), parked[0].due, parked[0].why), (1, poison, Parked::HungUp));
+    // What came of it for the others: a few rounds, not one for every try of the poison.
+    let sent = broker.requests().iter().filter(|seen| seen.ext("b") != "Poison").count();
+    assert!(sent <= delivered + 6 * 200, "{sent} sends of {delivered} messages");
+    let tries = broker.requests().len();
+    rig.fall_due(fill(&rig.shelf, "a", 200));
+    rig.shelf.until_completed(delivered + 200).await;
+    assert_eq!(broker.requests().len(), tries + 200, "nobody is disturbed any more");
+}
+
 /// After a topic shrank, messages of one queue go to one other queue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_queue_that_is_gone() {

@@ -10,7 +10,7 @@ use rand::Rng;
 use super::{Dispatcher, Event, Queue, Refusing, Slot};
 use crate::dispatch::answer::Judgement;
 use crate::dispatch::courier::{Fate, Job};
-use crate::dispatch::lane::Try;
+use crate::dispatch::lane::{Parked, Try};
 use crate::dispatch::source::Source;
 use crate::metrics::Why;
 use crate::remoting::code::{request, response};
@@ -66,6 +66,9 @@ impl<S: Source> Dispatcher<S> {
                 self.stored(job.tried, lesser, late, now);
                 self.broker_answered(broker, now);
             }
+            Judgement::RetryLane { why, words, .. } if self.is_hung_up_on(broker, &job, why) => {
+                self.refused(job.tried, Parked::HungUp, &words, now);
+            }
             Judgement::RetryLane { why, busy, words } => {
                 self.failed(broker, job.tried, (why, busy), &words, now);
             }
@@ -74,14 +77,21 @@ impl<S: Source> Dispatcher<S> {
                 self.broker_answered(broker, now);
             }
             Judgement::RetrySlowly { code, words } => {
-                self.refused(job.tried, code, &words, now);
+                self.refused(job.tried, Parked::Refused(code), &words, now);
                 self.broker_answered(broker, now);
             }
         }
     }
 
+    /// Whether the broker closes connections because of this message.
+    fn is_hung_up_on(&mut self, broker: usize, job: &Job, why: &str) -> bool {
+        let answers = self.brokers.get(broker).map_or(0, |broker| broker.answers);
+        why == "closed" && self.hangups.ended(job.tried.due.lsn, answers)
+    }
+
     fn stored(&mut self, done: Try, lesser: Option<&'static str>, late: Duration, now: Duration) {
         let due = done.due;
+        self.hangups.forget(due.lsn);
         let metrics = &self.parts.metrics;
         metrics.dispatch_delivered.inc();
         metrics.dispatch_overdue.dec();
@@ -127,20 +137,24 @@ impl<S: Source> Dispatcher<S> {
         }
     }
 
-    fn refused(&mut self, back: Try, code: i32, words: &str, now: Duration) {
+    fn refused(&mut self, back: Try, cause: Parked, words: &str, now: Duration) {
+        // Suspects part company, so that the one at fault stands alone.
+        let spread = if cause == Parked::HungUp { self.jitter.random() } else { 0.0 };
+        let lsn = back.due.lsn;
         let Some(slot) = self.lanes.get_mut(&back.due.lane) else {
             return;
         };
         let refusing =
             slot.refusing.get_or_insert(Refusing { since: now, refusals: 0, parked: false });
         refusing.refusals += 1;
-        let parked = slot.lane.refused(back, code, now, &self.parts.pace);
+        let parked = slot.lane.refused(back, cause, now, &self.parts.pace, spread);
         if refusing.refusals == 1 || (parked && !refusing.parked) {
             tracing::warn!(
                 broker = slot.key.broker,
                 topic = %slot.key.topic.escape_ascii(),
                 queue = slot.key.queue,
-                code,
+                lsn = lsn.0,
+                ?cause,
                 remark = words,
                 park_after = ?self.parts.pace.park_after,
                 "a broker refuses messages; {}",
@@ -149,9 +163,10 @@ impl<S: Source> Dispatcher<S> {
         }
         if parked {
             refusing.parked = true;
+            self.hangups.forget(lsn);
             self.parts.metrics.dispatch_parked.inc();
         } else {
-            self.retry_counted("refused");
+            self.retry_counted(if cause == Parked::HungUp { "hung_up" } else { "refused" });
         }
     }
 
@@ -165,7 +180,8 @@ impl<S: Source> Dispatcher<S> {
         if job.queue.is_some() && slot.queue == job.queue.map_or(Queue::AsAsked, Queue::Other) {
             slot.queue = Queue::AsAsked;
             let words = "no such queue, after a fresh route too";
-            return self.refused(job.tried, response::SYSTEM_ERROR, words, now);
+            let cause = Parked::Refused(response::SYSTEM_ERROR);
+            return self.refused(job.tried, cause, words, now);
         }
         slot.lane.untried(job.tried, now);
         if slot.queue == Queue::AsAsked {
@@ -211,7 +227,10 @@ impl<S: Source> Dispatcher<S> {
     }
 
     fn broker_answered(&mut self, index: usize, now: Duration) {
-        let was_gone = self.brokers.get_mut(index).is_some_and(|broker| broker.answered(now));
+        let was_gone = self.brokers.get_mut(index).is_some_and(|broker| {
+            broker.answers += 1;
+            broker.answered(now)
+        });
         if was_gone {
             self.hurry(Some(index));
         }

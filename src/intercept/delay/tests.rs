@@ -42,6 +42,7 @@ fn past_zero_and_negative() {
         assert_eq!(due(kind, "0"), Ok(None));
         assert_eq!(due(kind, "-1"), Err(Fault::Negative));
         assert_eq!(due(kind, "-9223372036854775808"), Err(Fault::Negative));
+        assert_eq!(due(kind, "-9223372036854775809"), Err(Fault::TooSmall));
     }
     for value in ["0", "-1", "-2147483648"] {
         assert_eq!(due(Kind::Level, value), Ok(None));

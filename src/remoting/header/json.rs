@@ -16,6 +16,7 @@ pub(super) fn decode(bytes: &Bytes) -> Result<Header, JsonError> {
     let mut header = Header::default();
     let mut reader = Reader::new(bytes);
     reader.object(|reader, key| {
+        let at = key.span().start;
         match key.bytes()?.as_ref() {
             b"code" => integer(reader, &mut header.code)?,
             b"language" => header.language = text(bytes, reader)?.unwrap_or_default(),

@@ -100,6 +100,23 @@ fn integers_are_what_fastjson_makes_of_them() {
         let header = Header::decode(Json, format!("{{code:{text}}}").as_bytes());
         assert_eq!(header.unwrap().code, code, "{text}");
     }
+    for text in ["3.0", "3.1e2", "31e1", "'3.0'", "true", "4294967606", "{}"] {
+        let header = Header::decode(Json, format!("{{code:{text}}}").as_bytes());
+        assert!(header.is_err(), "{text}: {header:?}");
+    }
+}
+
+#[test]
+fn names_that_fastjson_would_take_for_a_member_are_no_guesswork() {
+    for name in ["Code", "CODE", "_code", "co-de", "ext_fields", "EXTFIELDS", "ext-Fields", "FLAG"]
+    {
+        let header = Header::decode(Json, format!("{{\"{name}\":310}}").as_bytes());
+        assert!(header.is_err(), "{name}: {header:?}");
+    }
+    let header = Header::decode(Json, br#"{"codes":1,"c":2,"serializeTypeCurrentRPC":"JSON"}"#);
+    assert_eq!(header.unwrap(), Header::default());
+    let header = Header::decode(Json, br#"{"code":1,"code":310}"#);
+    assert_eq!(header.unwrap().code, 310);
 }
 
 #[test]

@@ -275,3 +275,23 @@ async fn a_delayed_send_that_cannot_be_read_closes_the_connection() {
     let rejected = &rig.metrics.session_rejected;
     assert_eq!(count(rejected, "unreadable delayed send"), 1);
 }
+
+#[tokio::test]
+async fn what_a_stock_broker_reads_otherwise_is_neither_relayed_nor_held() {
+    let ask = r#""i":"DELAY\u00012""#;
+    for header in [
+        format!(r#"{{"Code":310,"extFields":{{"b":"T",{ask}}}}}"#),
+        format!(r#"{{"code":310,"ext_fields":{{"b":"T",{ask}}}}}"#),
+        format!(r#"{{"code":3.1e2,"extFields":{{"b":"T",{ask}}}}}"#),
+        format!(r#"{{"code":310,"extFields":{{"b":"T","@type":"x.Y",{ask}}}}}"#),
+        format!(r#"{{"code":310,"extFields":{{"b":"T","$ref":"$",{ask}}}}}"#),
+        format!(r#"{{"code":310,"extFields":{{"b":"T","":"",{ask}}}}}"#),
+    ] {
+        let rig = Rig::new().await;
+        let (mut client, mut broker) = rig.pair().await;
+        write(&mut client, &raw(0, header.as_bytes(), b"body")).await;
+        expect_closed(&mut client).await;
+        expect_closed(&mut broker).await;
+        assert_eq!(count(&rig.metrics.session_rejected, "unreadable delayed send"), 1, "{header}");
+    }
+}

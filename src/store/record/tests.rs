@@ -117,7 +117,8 @@ fn a_section_too_long_for_the_layout_is_no_record() {
         header: Bytes::new(),
         body: Bytes::new(),
     };
-    assert_eq!(hold_len(&hold), Some(65_608));
+    assert_eq!(hold_len(&hold), Ok(65_608));
     hold.unique_key = Bytes::from(vec![b'u'; 65_536]);
-    assert_eq!(hold_len(&hold), None);
+    let too_long = HoldError::TooLong { part: "unique key", len: 65_536, limit: 65_535 };
+    assert_eq!(hold_len(&hold), Err(too_long));
 }

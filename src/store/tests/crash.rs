@@ -154,16 +154,14 @@ fn what_a_crash_left_half_made_is_no_damage_and_goes() {
     let log_dir = segment::dir_of(dir.path());
     let spare = files(dir.path(), ".log").pop().unwrap();
     let indexes = files(dir.path(), ".idx");
-    // Killed while the spare was made, while a segment was sealed, and between the removal of a
-    // segment and of its index.
+    // Killed while the spare was made, and while a segment was sealed.
     for len in [0, 63, 64, 4096] {
         std::fs::write(log_dir.join(&spare), vec![0; len]).unwrap();
-        std::fs::write(log_dir.join("000000000001.tmp"), b"half an ind").unwrap();
-        std::fs::copy(log_dir.join(&indexes[0]), log_dir.join("000000099999.idx")).unwrap();
+        std::fs::write(log_dir.join("000000000001.idx.new"), b"half an ind").unwrap();
         let (bodies, recovery) = delivered(dir.path());
         assert_eq!((bodies.len(), recovery.damaged, recovery.torn_bytes), (30, 0, 0), "{len}");
         assert_eq!(files(dir.path(), ".idx"), indexes);
-        assert!(files(dir.path(), ".tmp").is_empty());
+        assert!(files(dir.path(), ".new").is_empty());
     }
 }
 
@@ -236,15 +234,46 @@ fn a_segment_of_another_store_or_place_is_reported_not_believed() {
 }
 
 #[test]
-fn a_missing_segment_is_reported() {
+fn a_lost_or_shortened_segment_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let rig = Rig::open(options(dir.path()));
     for _ in 0..60 {
         rig.hold(hold(NOW, &[1; 900])).unwrap();
     }
     rig.close();
-    std::fs::remove_file(segment::dir_of(dir.path()).join("000000000001.log")).unwrap();
-    let (bodies, recovery) = delivered(dir.path());
-    assert_eq!(recovery.damaged, 1);
-    assert!((40..50).contains(&bodies.len()), "{}", bodies.len());
+    let logs = files(dir.path(), ".log");
+    let (oldest, middle, open) = (&logs[0], &logs[1], &logs[logs.len() - 2]);
+    let remove = |path: &Path| std::fs::remove_file(path).unwrap();
+    let shorten = |path: &Path| {
+        std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(3000).unwrap();
+    };
+    type Harm<'a> = &'a dyn Fn(&Path);
+    let cases: [(&str, Harm<'_>); 6] = [
+        (oldest, &remove),
+        (middle, &remove),
+        (open, &remove),
+        (oldest, &shorten),
+        (middle, &shorten),
+        (open, &shorten),
+    ];
+    for (i, (name, harm)) in cases.into_iter().enumerate() {
+        let copy = snapshot(dir.path());
+        harm(&segment::dir_of(copy.path()).join(name));
+        let mut rig = Rig::open(options(copy.path()));
+        // An open one that was shortened has lost a part of a record as well.
+        assert!((1..=2).contains(&rig.recovery.damaged), "case {i}: {name}");
+        // The log goes on, and what is left of it is delivered.
+        rig.hold(hold(NOW, b"next")).unwrap();
+        rig.clock.set_wall(NOW + 1_000_000);
+        let dues = rig.due(rig.store.pending() as usize);
+        let read = rig.read(dues);
+        let readable = read.iter().filter(|(_, held)| held.is_ok()).count();
+        assert!((44..61).contains(&readable), "case {i}: {readable}");
+        assert_eq!(
+            rig.metrics.store_damaged.get() as usize,
+            rig.recovery.damaged as usize + read.len() - readable,
+            "case {i}: what cannot be read is counted"
+        );
+        rig.close();
+    }
 }
