@@ -34,8 +34,6 @@ use crate::upstream::nameservers::NameServers;
 
 /// A connection that sends nothing for so long is closed, as a stock name server does it.
 const IDLE: Duration = Duration::from_secs(120);
-/// A frame that holds a part of the byte budget has to be whole within this time: others wait for it.
-const WHOLE: Duration = Duration::from_secs(30);
 /// Requests of one connection that may wait for their answers; further ones wait in the socket.
 const IN_FLIGHT: usize = 64;
 /// A large frame has to be whole within this time, since it holds a part of the budget.
@@ -200,7 +198,6 @@ impl<'a> Connection<'a> {
         let mut draining = false;
         let mut stopping_soon = stopping.clone();
         let mut idle_at = Instant::now() + IDLE;
-        let mut whole_by = None;
         loop {
             if !draining {
                 self.take_requests()?;
@@ -209,8 +206,6 @@ impl<'a> Connection<'a> {
             if draining && !busy {
                 return Ok(());
             }
-            let now = Instant::now();
-            whole_by = self.spent.is_some().then(|| whole_by.unwrap_or(now + WHOLE));
             let reading = !draining && self.requests.len() < IN_FLIGHT;
             tokio::select! {
                 () = stopping.reached(Stage::Cut) => return Ok(()),
@@ -230,7 +225,6 @@ impl<'a> Connection<'a> {
                     }
                 }
                 () = sleep_until(idle_at), if !busy => return Ok(()),
-                () = sleep_until(whole_by.unwrap_or(idle_at)), if whole_by.is_some() => return Ok(()),
             }
         }
     }

@@ -16,7 +16,6 @@ pub(super) fn decode(bytes: &Bytes) -> Result<Header, JsonError> {
     let mut header = Header::default();
     let mut reader = Reader::new(bytes);
     reader.object(|reader, key| {
-        let at = key.span().start;
         match key.bytes()?.as_ref() {
             b"code" => integer(reader, &mut header.code)?,
             b"language" => header.language = text(bytes, reader)?.unwrap_or_default(),
@@ -25,11 +24,13 @@ pub(super) fn decode(bytes: &Bytes) -> Result<Header, JsonError> {
             b"flag" => integer(reader, &mut header.flag)?,
             b"remark" => header.remark = text(bytes, reader)?,
             b"extFields" => header.ext = ext(bytes, reader)?,
-            b"serializeTypeCurrentRPC" => drop(value(bytes, reader)?),
+            b"serializeTypeCurrentRPC" => reader.skip()?,
             other if is_special(other) || is_nearly_a_member(other) => {
                 return Err(JsonError { at: key.span().start, expected: "a member's exact name" });
             }
-            _ => drop(value(bytes, reader)?),
+            _ => {
+                value(bytes, reader)?;
+            }
         }
         Ok::<(), JsonError>(())
     })?;

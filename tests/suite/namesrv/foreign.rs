@@ -1,5 +1,7 @@
 //! What is not our protocol.
 
+use std::time::Duration;
+
 use rocketmq_timer_proxy::metrics::count;
 use rocketmq_timer_proxy::remoting::command::Command;
 use rocketmq_timer_proxy::shutdown::Stage;
