@@ -17,7 +17,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::task::TaskTracker;
 
 use self::answer::Answering;
@@ -34,10 +34,10 @@ use crate::upstream::nameservers::NameServers;
 
 /// A connection that sends nothing for so long is closed, as a stock name server does it.
 const IDLE: Duration = Duration::from_secs(120);
-/// A frame that holds a part of the byte budget has to be whole within this time: others wait for it.
-const WHOLE: Duration = Duration::from_secs(30);
 /// Requests of one connection that may wait for their answers; further ones wait in the socket.
 const IN_FLIGHT: usize = 64;
+/// A large frame has to be whole within this time, since it holds a part of the budget.
+const STALLED: Duration = Duration::from_secs(30);
 /// Frames up to this size are not counted against the budget.
 const SMALL: usize = 16 * 1024;
 /// Room for one read.
@@ -162,12 +162,18 @@ struct Rejected {
     why: String,
 }
 
+/// The share of the budget that a large frame under way has.
+struct Share {
+    spent: Spent,
+    whole_by: Instant,
+}
+
 struct Connection<'a> {
     socket: TcpStream,
     facade: &'a Arc<Facade>,
     buffer: BytesMut,
     /// For the large frame that is being read.
-    spent: Option<Spent>,
+    spent: Option<Share>,
     /// No frame has been complete yet: what is wrong may be another protocol.
     fresh: bool,
     requests: JoinSet<Option<Bytes>>,
@@ -192,7 +198,6 @@ impl<'a> Connection<'a> {
         let mut draining = false;
         let mut stopping_soon = stopping.clone();
         let mut idle_at = Instant::now() + IDLE;
-        let mut whole_by = None;
         loop {
             if !draining {
                 self.take_requests()?;
@@ -201,8 +206,6 @@ impl<'a> Connection<'a> {
             if draining && !busy {
                 return Ok(());
             }
-            let now = Instant::now();
-            whole_by = self.spent.is_some().then(|| whole_by.unwrap_or(now + WHOLE));
             let reading = !draining && self.requests.len() < IN_FLIGHT;
             tokio::select! {
                 () = stopping.reached(Stage::Cut) => return Ok(()),
@@ -222,7 +225,6 @@ impl<'a> Connection<'a> {
                     }
                 }
                 () = sleep_until(idle_at), if !busy => return Ok(()),
-                () = sleep_until(whole_by.unwrap_or(idle_at)), if whole_by.is_some() => return Ok(()),
             }
         }
     }
@@ -245,7 +247,8 @@ impl<'a> Connection<'a> {
             let header = Header::decode_shared(frame.serialize(), &frame.shared_header())
                 .map_err(|err| self.rejected(&err.to_string()))?;
             self.fresh = false;
-            let (facade, spent) = (Arc::clone(self.facade), self.spent.take());
+            let facade = Arc::clone(self.facade);
+            let spent = self.spent.take().map(|share| share.spent);
             self.requests.spawn(async move {
                 let answer = facade.answering.answer(frame, header).await;
                 drop(spent);
@@ -266,20 +269,25 @@ impl<'a> Connection<'a> {
 }
 
 /// Reads what there is. The rest of a large frame waits for the budget before it takes memory, and
-/// takes it only as it comes. Nothing is lost when this is dropped before it returns.
+/// takes it only as it comes, up to its deadline. Nothing is lost when this is dropped before it
+/// returns.
 async fn read(
     socket: &TcpStream,
     buffer: &mut BytesMut,
-    spent: &mut Option<Spent>,
+    share: &mut Option<Share>,
     budget: &Budget,
 ) -> io::Result<usize> {
     let begun = Prefix::parse(buffer).ok().flatten();
     let frame_len = begun.map_or(PREFIX_LEN, |prefix| prefix.frame_len());
-    if frame_len > SMALL && spent.is_none() {
-        *spent = Some(budget.take(frame_len).await);
+    if frame_len > SMALL && share.is_none() {
+        let spent = budget.take(frame_len).await;
+        *share = Some(Share { spent, whole_by: Instant::now() + STALLED });
     }
     loop {
-        socket.readable().await?;
+        match share {
+            Some(share) => timeout_at(share.whole_by, socket.readable()).await??,
+            None => socket.readable().await?,
+        }
         let missing = frame_len.saturating_sub(buffer.len());
         buffer.reserve(missing.clamp(READ, GROW));
         match socket.try_read_buf(buffer) {

@@ -143,6 +143,11 @@ impl<'a> Reader<'a> {
 
     /// Steps over one value, however deep (to [`MAX_DEPTH`]).
     pub fn skip(&mut self) -> Result<(), JsonError> {
+        self.keys(|_| ())
+    }
+
+    /// As [`Reader::skip`], showing each key within the value to `see`.
+    pub fn keys(&mut self, mut see: impl FnMut(Text<'a>)) -> Result<(), JsonError> {
         let mut open = Vec::new();
         loop {
             self.blank();
@@ -163,7 +168,7 @@ impl<'a> Reader<'a> {
             loop {
                 let more = match open.last() {
                     None => return Ok(()),
-                    Some(b'{') => self.next_key(first)?.is_some(),
+                    Some(b'{') => self.next_key(first)?.map(&mut see).is_some(),
                     Some(_) => self.next_item(first)?,
                 };
                 if more {

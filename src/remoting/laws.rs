@@ -44,7 +44,8 @@ fn header() -> impl Strategy<Value = Header> {
     (any::<i16>(), language, any::<i16>(), any::<i32>(), any::<i32>(), remark, ext).prop_map(
         |(code, language, version, opaque, flag, remark, pairs)| {
             let mut ext = ExtFields::default();
-            for (key, value) in pairs {
+            let special = |key: &Bytes| matches!(key[..], [] | [b'@' | b'$', ..]);
+            for (key, value) in pairs.into_iter().filter(|(key, _)| !special(key)) {
                 ext.set(key, value);
             }
             Header {

@@ -31,8 +31,8 @@ use crate::remoting::frame::{
 use crate::remoting::scan;
 use crate::shutdown::Stage;
 
-/// A frame that holds a part of the byte budget has to be whole within this time: its sender gave
-/// up long ago, and others wait for the budget.
+/// A frame that holds a part of the byte budget has to be whole within this time, however steadily
+/// it comes: its sender gave up long ago, and others wait for the budget.
 const STALLED: Duration = Duration::from_secs(30);
 
 /// Why a client's bytes cannot be relayed.
@@ -274,18 +274,18 @@ impl<'a> Inbound<'a> {
     /// would wait for ever.
     async fn collect(&mut self, prefix: Prefix, begun: &[u8]) -> Result<(), Ended> {
         let admission = admit(self.session, prefix.frame_len()).await;
-        let deadline = Instant::now() + STALLED;
+        let whole_by = Instant::now() + STALLED;
         let head = PREFIX_LEN + prefix.header_len;
         let len = prefix.frame_len();
         let mut bytes = BytesMut::from(begun);
-        self.read_up_to(&mut bytes, head, deadline).await?;
+        self.read_up_to(&mut bytes, head, whole_by).await?;
         let header = bytes.get(PREFIX_LEN..head).unwrap_or_default();
         let Some(doubt) = doubt(prefix.serialize, header) else {
             self.body_left = len - bytes.len();
             return self.write(&bytes).await;
         };
         bytes.reserve(len - bytes.len());
-        self.read_up_to(&mut bytes, len, deadline).await?;
+        self.read_up_to(&mut bytes, len, whole_by).await?;
         let arrival = self.session.wall_ms();
         if doubt == Doubt::Body && !body_names_a_delay(&bytes, head, len) {
             return self.write(&bytes).await;
@@ -300,13 +300,13 @@ impl<'a> Inbound<'a> {
         &mut self,
         frame: &mut BytesMut,
         len: usize,
-        deadline: Instant,
+        whole_by: Instant,
     ) -> Result<(), Ended> {
         while frame.len() < len {
             let left = len - frame.len();
             let mut rest = (&mut *frame).limit(left);
             let read = self.client.read_buf(&mut rest);
-            received(timeout_at(deadline, read).await.map_err(|_| Ended::Stalled)?)?;
+            received(timeout_at(whole_by, read).await.map_err(|_| Ended::Stalled)?)?;
             self.session.heard();
         }
         Ok(())

@@ -1,4 +1,9 @@
 //! The JSON form of a header.
+//!
+//! fastjson, which reads it at a stock peer, takes members under other names too, and replaces
+//! values by what a reference in them points at. Such a header must not mean one thing here and
+//! another there: a delay that only the broker finds would be delivered early. What releases of
+//! fastjson read differently is unreadable here.
 
 use std::borrow::Cow;
 
@@ -11,19 +16,21 @@ pub(super) fn decode(bytes: &Bytes) -> Result<Header, JsonError> {
     let mut header = Header::default();
     let mut reader = Reader::new(bytes);
     reader.object(|reader, key| {
-        let at = key.span().start;
         match key.bytes()?.as_ref() {
-            b"code" => header.code = integer(reader)?,
+            b"code" => integer(reader, &mut header.code)?,
             b"language" => header.language = text(bytes, reader)?.unwrap_or_default(),
-            b"version" => header.version = integer(reader)?,
-            b"opaque" => header.opaque = integer(reader)?,
-            b"flag" => header.flag = integer(reader)?,
+            b"version" => integer(reader, &mut header.version)?,
+            b"opaque" => integer(reader, &mut header.opaque)?,
+            b"flag" => integer(reader, &mut header.flag)?,
             b"remark" => header.remark = text(bytes, reader)?,
             b"extFields" => header.ext = ext(bytes, reader)?,
-            other if resembles_a_member(other) => {
-                return Err(JsonError { at, expected: "a member's name as Java writes it" });
+            b"serializeTypeCurrentRPC" => reader.skip()?,
+            other if is_special(other) || is_nearly_a_member(other) => {
+                return Err(JsonError { at: key.span().start, expected: "a member's exact name" });
             }
-            _ => reader.skip()?,
+            _ => {
+                value(bytes, reader)?;
+            }
         }
         Ok::<(), JsonError>(())
     })?;
@@ -31,17 +38,30 @@ pub(super) fn decode(bytes: &Bytes) -> Result<Header, JsonError> {
     Ok(header)
 }
 
-/// Whether fastjson would take this name for one of the members that decide what a frame means: it
-/// ignores case, `_` and `-`. We do not, and must not take such a frame for something else.
-fn resembles_a_member(name: &[u8]) -> bool {
-    const MEMBERS: [&[u8]; 7] =
-        [b"code", b"language", b"version", b"opaque", b"flag", b"remark", b"extfields"];
-    let bare: Vec<u8> = name
-        .iter()
-        .filter(|byte| !matches!(byte, b'_' | b'-'))
-        .map(u8::to_ascii_lowercase)
-        .collect();
-    MEMBERS.contains(&bare.as_slice())
+/// The members of a header, as fastjson compares them.
+const FOLDED: [&str; 8] = [
+    "code",
+    "language",
+    "version",
+    "opaque",
+    "flag",
+    "remark",
+    "extfields",
+    "serializetypecurrentrpc",
+];
+
+/// Whether a name that is no member's may be one's for fastjson: it ignores case, `_` and `-`, and
+/// 1.2.29 also takes the few letters outside ASCII whose other case is in it.
+fn is_nearly_a_member(name: &[u8]) -> bool {
+    let letters = name.iter().filter(|byte| !matches!(byte, b'_' | b'-'));
+    let folded = letters.map(u8::to_ascii_lowercase);
+    !name.is_ascii() || FOLDED.iter().any(|member| folded.clone().eq(member.bytes()))
+}
+
+/// Whether fastjson may take the value of this key for something else than a value: the name of a
+/// class (`@type`), a reference (`$ref`). No release has an ext field of such a name, or of none.
+fn is_special(key: &[u8]) -> bool {
+    matches!(key, [] | [b'@' | b'$', ..])
 }
 
 fn ext(bytes: &Bytes, reader: &mut Reader<'_>) -> Result<ExtFields, JsonError> {
@@ -50,6 +70,9 @@ fn ext(bytes: &Bytes, reader: &mut Reader<'_>) -> Result<ExtFields, JsonError> {
         return Ok(ext.finish());
     }
     reader.object(|reader, key| {
+        if is_special(key.bytes()?.as_ref()) {
+            return Err(JsonError { at: key.span().start, expected: "the name of an ext field" });
+        }
         let value = text(bytes, reader)?;
         if let Some(value) = value {
             ext.set(ext_key(bytes, &key)?, value);
@@ -72,7 +95,26 @@ fn ext_key(bytes: &Bytes, key: &Text<'_>) -> Result<Bytes, JsonError> {
 
 #[inline]
 fn text(bytes: &Bytes, reader: &mut Reader<'_>) -> Result<Option<Bytes>, JsonError> {
-    reader.text()?.map(|text| shared(bytes, &text)).transpose()
+    value(bytes, reader)?.map(|text| shared(bytes, &text)).transpose()
+}
+
+/// A value as text, with nothing in it that fastjson would resolve to something else.
+#[inline]
+fn value<'a>(bytes: &Bytes, reader: &mut Reader<'a>) -> Result<Option<Text<'a>>, JsonError> {
+    let value = reader.text()?;
+    let plain = value.as_ref().filter(|text| text.quote().is_none());
+    if let Some(range) = plain.map(Text::inner)
+        && let Some(nested @ [b'{' | b'[', ..]) = bytes.get(range.clone())
+    {
+        let mut special = false;
+        Reader::new(nested).keys(|key| {
+            special |= !key.bytes().is_ok_and(|key| !matches!(key[..], [b'@' | b'$', ..]));
+        })?;
+        if special {
+            return Err(JsonError { at: range.start, expected: "a value without references" });
+        }
+    }
+    Ok(value)
 }
 
 /// The meaning of `text`, as a part of `bytes` where it stands there as it is.
@@ -84,18 +126,20 @@ fn shared(bytes: &Bytes, text: &Text<'_>) -> Result<Bytes, JsonError> {
     })
 }
 
-/// An integer, quoted or not; 0 for null and for no text. Of other numbers fastjson makes integers of
-/// its own, which no client needs and we do not guess.
-fn integer(reader: &mut Reader<'_>) -> Result<i32, JsonError> {
+/// Reads an integer, quoted or not, into `member`. Null and no text leave it as it is, as fastjson
+/// does when a member is repeated. A fraction or an exponent, which fastjson takes from a number
+/// but not from a string, is an error.
+fn integer(reader: &mut Reader<'_>, member: &mut i32) -> Result<(), JsonError> {
     let Some(text) = reader.text()? else {
-        return Ok(0);
+        return Ok(());
     };
     let bytes = text.bytes()?;
-    if bytes.is_empty() {
-        return Ok(0);
+    if !bytes.is_empty() {
+        let number = std::str::from_utf8(&bytes).ok().and_then(|number| number.parse().ok());
+        let at = text.span().start;
+        *member = number.ok_or(JsonError { at, expected: "a 32-bit integer" })?;
     }
-    let value = std::str::from_utf8(&bytes).ok().and_then(|value| value.parse().ok());
-    value.ok_or(JsonError { at: text.span().start, expected: "a 32-bit integer" })
+    Ok(())
 }
 
 /// What Java's encoder writes: members by name, nulls left out, no blanks.

@@ -85,9 +85,18 @@ fn fastjson_s_habits_are_accepted() {
 
 #[test]
 fn integers_are_what_fastjson_makes_of_them() {
-    for (text, code) in
-        [("0320", 320), ("+320", 320), ("'+320'", 320), ("''", 0), ("null", 0), ("-1", -1)]
-    {
+    for (text, code) in [
+        ("0320", 320),
+        ("+320", 320),
+        ("'+320'", 320),
+        ("''", 0),
+        ("null", 0),
+        ("-1", -1),
+        // Checked with fastjson 1.2.29, 1.2.69 and 1.2.83: the last one counts, but none does not.
+        ("310,code:5", 5),
+        ("310,code:null", 310),
+        ("310,code:''", 310),
+    ] {
         let header = Header::decode(Json, format!("{{code:{text}}}").as_bytes());
         assert_eq!(header.unwrap().code, code, "{text}");
     }
@@ -108,6 +117,95 @@ fn names_that_fastjson_would_take_for_a_member_are_no_guesswork() {
     assert_eq!(header.unwrap(), Header::default());
     let header = Header::decode(Json, br#"{"code":1,"code":310}"#);
     assert_eq!(header.unwrap().code, 310);
+}
+
+#[test]
+fn the_last_of_repeated_members_counts() {
+    let header =
+        |text: &str| Header::decode(Json, format!("{{extFields:{{i:1}},{text}}}").as_bytes());
+    assert_eq!(header("extFields:{b:2}").unwrap().ext, ext(&[("b", "2")]));
+    assert_eq!(header("extFields:{}").unwrap().ext, ext(&[]));
+    assert_eq!(header("extFields:null").unwrap().ext, ext(&[]));
+    assert_eq!(header("remark:a,remark:b").unwrap_err().form, "JSON");
+    assert_eq!(header("remark:'a',remark:'b'").unwrap().remark.unwrap(), "b");
+}
+
+#[test]
+fn what_fastjson_may_take_for_a_member_is_unreadable() {
+    for name in [
+        "Code",
+        "CODE",
+        "_code",
+        "co-de",
+        "Opaque",
+        "FLAG",
+        "Version",
+        "Language",
+        "re_mark",
+        "ext_fields",
+        "EXTFIELDS",
+        "ext-fields",
+        "extfields",
+        "extField\u{17f}",
+        "\\u0043ode",
+        "serialize_type_current_rpc",
+        "@type",
+        "$ref",
+        "$x",
+        "",
+    ] {
+        for text in [format!("{{\"{name}\":1}}"), format!("{{code:1,'{name}':{{\"i\":1}}}}")] {
+            let at = if text.starts_with("{code") { 8 } else { 1 };
+            let error = Header::decode(Json, text.as_bytes()).unwrap_err();
+            assert_eq!(error.why, format!("expected a member's exact name at byte {at}"), "{text}");
+        }
+    }
+    for name in ["codes", "cod", "is_code", "code ", "body", "ext fields"] {
+        let text = format!("{{\"{name}\":310}}");
+        assert_eq!(Header::decode(Json, text.as_bytes()).unwrap(), Header::default(), "{name}");
+    }
+}
+
+#[test]
+fn numbers_that_are_no_integers_are_unreadable() {
+    for member in ["code", "version", "opaque", "flag"] {
+        for value in [
+            "3.1e2",
+            "31e1",
+            "3.0",
+            "310.7",
+            "'310.0'",
+            "'3.1e2'",
+            "'3,10'",
+            "' 310'",
+            "true",
+            "{}",
+            "[310]",
+            "'null'",
+            "4294967606",
+            "310L",
+        ] {
+            let error = Header::decode(Json, format!("{{{member}:{value}}}").as_bytes());
+            assert!(error.unwrap_err().why.starts_with("expected a "), "{member}:{value}");
+        }
+    }
+}
+
+#[test]
+fn ext_fields_with_a_meaning_of_their_own_are_unreadable() {
+    for field in ["'@type':'java.util.HashMap'", "'$ref':'$'", "$x:1", "'@x':null", "'':1"] {
+        let text = format!("{{extFields:{{{field},i:1}}}}");
+        let error = Header::decode(Json, text.as_bytes()).unwrap_err();
+        assert_eq!(error.why, "expected the name of an ext field at byte 12", "{field}");
+    }
+    for value in
+        [r#"{"$ref":"$.remark"}"#, r#"[{"a":{"\u0024ref":"$"}}]"#, r#"{"@type":"x"}"#, "{'\\q':1}"]
+    {
+        for text in [format!("{{extFields:{{i:{value}}}}}"), format!("{{other:{value}}}")] {
+            let error = Header::decode(Json, text.as_bytes()).unwrap_err();
+            assert!(error.why.starts_with("expected a value without references"), "{text}");
+        }
+    }
 }
 
 #[test]

@@ -145,6 +145,31 @@ async fn a_frame_that_keeps_the_budget_and_stops_is_cut() {
     assert_eq!(rig.budget.used(), 0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_frame_that_keeps_the_budget_and_comes_by_drops_is_cut_as_soon() {
+    let rig = Rig::new().await;
+    // The second has a header that is itself beyond a chunk.
+    for frame in [delayed(1, &[0; 100_000]).to_vec(), raw(0, &[b' '; 200_000], b"")] {
+        let (mut client, mut broker) = rig.pair().await;
+        let begun = Instant::now();
+        client.write_all(&frame[..90_000]).await.unwrap();
+        let mut every_7_s = tokio::time::interval(Duration::from_secs(7));
+        let mut byte = [0];
+        loop {
+            tokio::select! {
+                read = broker.read(&mut byte) => {
+                    assert_eq!(read.unwrap(), 0);
+                    break;
+                }
+                _ = every_7_s.tick() => client.write_all(b" ").await.unwrap(),
+            }
+        }
+        expect_closed(&mut client).await;
+        assert_eq!(begun.elapsed().as_secs(), 30, "{}", frame.len());
+        assert_eq!(rig.budget.used(), 0);
+    }
+}
+
 #[tokio::test]
 async fn a_drain_ends_at_a_frame_and_with_every_answer() {
     let mut rig = Rig::new().await;

@@ -115,3 +115,67 @@ async fn an_idle_session_is_small() {
     let size = size_of_val(&session);
     assert!(size <= 4096, "{size} bytes for each idle client");
 }
+
+/// Each would be relayed, and delivered at once, or held as something else than the broker reads.
+#[tokio::test]
+async fn a_header_that_names_a_delay_is_understood_exactly_or_ends_the_connection() {
+    let ext = r#"{"a":"g","b":"T","e":"0","i":"DELAY\u00012\u0002"}"#;
+    let mut rig = Rig::new().await;
+    let mut headers: Vec<String> = ["Code", "CODE", "_code", "co-de"]
+        .map(|code| format!(r#"{{"{code}":310,"extFields":{ext}}}"#))
+        .into();
+    headers.extend(
+        ["ext_fields", "EXTFIELDS", "ext-fields", "extField\u{17f}"]
+            .map(|fields| format!(r#"{{"code":310,"{fields}":{ext}}}"#)),
+    );
+    headers.extend(
+        ["3.1e2", "310.0", "\"310.0\"", "\"3,10\"", "4294967606", "310L"]
+            .map(|code| format!(r#"{{"code":{code},"extFields":{ext}}}"#)),
+    );
+    headers.extend(["@type", "@x", "$ref", "$x", ""].map(|key| {
+        let ext = ext.replacen('{', &format!(r#"{{"{key}":"java.util.HashMap","#), 1);
+        format!(r#"{{"code":310,"extFields":{ext}}}"#)
+    }));
+    headers.push(format!(r#"{{"@type":"x","code":310,"extFields":{ext}}}"#));
+    headers.push(
+        r#"{"remark":"DELAY\u00012\u0002","code":310,"extFields":{"i":{"$ref":"$.remark"}}}"#
+            .into(),
+    );
+    for (n, header) in (1..).zip(&headers) {
+        let (mut client, mut broker) = rig.pair().await;
+        let mut bytes = plain(1, b"before").to_vec();
+        bytes.extend(raw(0, header.as_bytes(), b"early"));
+        client.write_all(&bytes).await.unwrap();
+        expect(&mut broker, &plain(1, b"before")).await;
+        soon(header, expect_closed(&mut broker)).await;
+        soon(header, expect_closed(&mut client)).await;
+        let rejected = &rig.metrics.session_rejected;
+        assert_eq!(count(rejected, "unreadable delayed send"), n, "{header}");
+    }
+    assert!(rig.holds.try_recv().is_err());
+    assert_eq!(rig.budget.used(), 0);
+}
+
+#[tokio::test]
+async fn of_repeated_members_the_one_that_fastjson_takes_decides() {
+    let ext = r#"{"a":"g","b":"T","e":"0","i":"DELAY\u00012\u0002"}"#;
+    let mut rig = Rig::new().await;
+    let (mut client, mut broker) = rig.pair().await;
+    for members in [
+        format!(r#""code":5,"extFields":{{}},"code":310,"extFields":{ext}"#),
+        format!(r#""code":310,"extFields":{ext},"code":null"#),
+        format!(r#""code":310,"extFields":{ext},"code":"""#),
+    ] {
+        client.write_all(&raw(0, format!("{{{members}}}").as_bytes(), b"x")).await.unwrap();
+        let (_, receipt) = rig.hold().await;
+        drop(receipt);
+    }
+    for members in [
+        format!(r#""code":310,"extFields":{ext},"extFields":null"#),
+        format!(r#""code":310,"extFields":{ext},"code":5"#),
+    ] {
+        let frame = raw(0, format!("{{{members}}}").as_bytes(), b"x");
+        client.write_all(&frame).await.unwrap();
+        expect(&mut broker, &frame).await;
+    }
+}

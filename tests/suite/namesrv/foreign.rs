@@ -1,5 +1,7 @@
 //! What is not our protocol.
 
+use std::time::Duration;
+
 use rocketmq_timer_proxy::metrics::count;
 use rocketmq_timer_proxy::remoting::command::Command;
 use rocketmq_timer_proxy::shutdown::Stage;
@@ -123,6 +125,36 @@ async fn a_connection_that_falls_silent_is_closed_after_two_minutes() {
         let waited = paused.elapsed().as_secs();
         assert!((119..=121).contains(&waited), "closed after {waited} s");
     }
+}
+
+#[tokio::test]
+async fn a_large_frame_has_half_a_minute_to_be_whole() {
+    let (_names, proxy) = proxy().await;
+    let (mut silent, mut slow) = (proxy.client().await, proxy.client().await);
+    for client in [&mut silent, &mut slow] {
+        client.send_bytes(b"\x00\x20\x00\x00\x00\x00\x00\x10{").await;
+    }
+    while proxy.budget.used() < 4 * 1024 * 1024 {
+        tokio::task::yield_now().await;
+    }
+    // From here on waiting for a timer takes no time.
+    tokio::time::pause();
+    let paused = Instant::now();
+    let mut every_7_s = tokio::time::interval(Duration::from_secs(7));
+    let mut byte = [0];
+    loop {
+        tokio::select! {
+            read = slow.socket.read(&mut byte) => {
+                assert_eq!(read.unwrap(), 0);
+                break;
+            }
+            _ = every_7_s.tick() => slow.send_bytes(b" ").await,
+        }
+    }
+    assert_eq!(silent.socket.read(&mut byte).await.unwrap(), 0);
+    let waited = paused.elapsed().as_secs();
+    assert!((29..=30).contains(&waited), "closed after {waited} s");
+    assert_eq!(proxy.budget.used(), 0);
 }
 
 #[tokio::test]
