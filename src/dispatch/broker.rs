@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::courier::Job;
+use super::attempt::Job;
 use crate::store::LaneId;
 
 /// Shortest time between two lines that say that a broker is in trouble, should it come and go.
@@ -17,8 +17,6 @@ pub(super) struct Broker {
     pub(super) jobs: UnboundedSender<Job>,
     /// Jobs its courier has.
     pub(super) under_way: usize,
-    /// Answers it has given to messages.
-    pub(super) answers: u64,
     /// Lanes that may have something to start, in turn.
     pub(super) ready: VecDeque<LaneId>,
     trouble: Option<Trouble>,
@@ -35,15 +33,7 @@ struct Trouble {
 
 impl Broker {
     pub(super) fn new(name: String, jobs: UnboundedSender<Job>) -> Self {
-        Self {
-            name,
-            jobs,
-            under_way: 0,
-            answers: 0,
-            ready: VecDeque::new(),
-            trouble: None,
-            logged: None,
-        }
+        Self { name, jobs, under_way: 0, ready: VecDeque::new(), trouble: None, logged: None }
     }
 
     /// A try failed, and not for what was in it. The first one is logged.

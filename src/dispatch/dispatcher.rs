@@ -16,14 +16,15 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::attempt::{Fate, Job};
 use super::bodies::Bodies;
 use super::broker::Broker;
 use super::controls::{Ask, controls};
 pub use super::controls::{Controls, ParkedMessage};
-use super::courier::{Courier, Fate, Job};
-use super::hangups::HangUps;
+use super::courier::Courier;
 use super::lane::{Lane, Pace};
 use super::source::Source;
+use super::suspects::Suspects;
 use crate::clock::Clock;
 use crate::metrics::Metrics;
 use crate::shutdown::{Stage, Stopping};
@@ -98,7 +99,7 @@ pub struct Dispatcher<S> {
     events_in: UnboundedSender<Event>,
     tasks: JoinSet<Result<(), DispatchError>>,
     bodies: Bodies,
-    hangups: HangUps,
+    suspects: Suspects,
     jitter: StdRng,
     draining: bool,
 }
@@ -149,7 +150,7 @@ impl<S: Source> Dispatcher<S> {
             events_in,
             tasks: JoinSet::new(),
             bodies: Bodies::new(BODIES),
-            hangups: HangUps::default(),
+            suspects: Suspects::default(),
             jitter: StdRng::from_os_rng(),
             draining: false,
         };
@@ -316,8 +317,9 @@ impl<S: Source> Dispatcher<S> {
             let tries = std::iter::from_fn(|| slot.lane.start(now, wall)).take(room);
             let mut started = 0;
             for tried in tries {
+                let alone = self.suspects.include(tried.due.lsn);
                 // A courier that is gone has ended with an error, which ends dispatch.
-                drop(broker.jobs.send(Job { tried, queue }));
+                drop(broker.jobs.send(Job { tried, queue, alone }));
                 started += 1;
             }
             broker.under_way += started;

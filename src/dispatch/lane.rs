@@ -61,7 +61,7 @@ struct Refusals {
 pub enum Parked {
     /// A broker refused it for [`Pace::park_after`], last with this code.
     Refused(i32),
-    /// A broker has hung up on it for [`Pace::park_after`], while it answered others.
+    /// A broker has hung up on it, and on nothing else, for [`Pace::park_after`].
     HungUp,
     /// It cannot be read back from disk.
     Unreadable,
@@ -213,19 +213,9 @@ impl Lane {
 
     /// The broker refuses this message: it is tried again later, and parked when that has been
     /// going on for long, for `cause`. Answers whether it is parked now. The others of the lane go
-    /// on. `spread`, from 0 to 1, makes the wait up to twice as long.
-    pub fn refused(
-        &mut self,
-        back: Try,
-        cause: Parked,
-        now: Duration,
-        pace: &Pace,
-        spread: f64,
-    ) -> bool {
-        match cause {
-            Parked::HungUp => self.returned(&back),
-            _ => self.answered(&back),
-        }
+    /// on.
+    pub fn refused(&mut self, back: Try, cause: Parked, now: Duration, pace: &Pace) -> bool {
+        self.answered(&back);
         let refusals = match back.refusals {
             Some(Refusals { first, count }) => Refusals { first, count: count.saturating_add(1) },
             None => Refusals { first: now, count: 1 },
@@ -236,7 +226,6 @@ impl Lane {
         }
         let doublings = refusals.count.saturating_sub(1).min(30);
         let wait = pace.slow.0.saturating_mul(1 << doublings).min(pace.slow.1);
-        let wait = wait.mul_f64(1.0 + spread.clamp(0.0, 1.0));
         self.slow.insert((now.saturating_add(wait), back.due), refusals);
         false
     }

@@ -9,13 +9,15 @@
 //! The dispatcher owns every lane and never waits for a disk or a network; a courier waits for
 //! those of its own broker alone. Fed by the store's wheel; never decides what is due.
 
+mod alone;
 pub mod answer;
+mod attempt;
 mod bodies;
 mod broker;
 mod controls;
 mod courier;
 pub mod dispatcher;
 pub mod forward;
-mod hangups;
 pub mod lane;
 pub mod source;
+mod suspects;

@@ -112,6 +112,12 @@ impl Pool {
         })
     }
 
+    /// A connection that nobody shares; it closes when its last handle is dropped.
+    pub async fn own(&self, address: &str) -> Result<Client, UpstreamError> {
+        let Shared { settings, metrics, .. } = &*self.shared;
+        Client::connect(address, settings.connect_within, metrics).await
+    }
+
     /// Forgets every address that is not in `addresses`: its connection is closed and not made
     /// again until somebody asks.
     pub fn keep(&self, addresses: &BTreeSet<&str>) {

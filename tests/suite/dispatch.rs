@@ -61,6 +61,9 @@ async fn every_seventh_eleventh_and_thirteenth_forward_fails_and_all_arrive() {
     let broker = ScriptedPeer::start({
         let forwards = Arc::clone(&forwards);
         move |seen| {
+            if seen.request.header.code != 310 {
+                return Act::Reply(Reply::code(0));
+            }
             let (forward, failed, stored) = &mut *forwards.lock().unwrap();
             *forward += 1;
             let faults_are_over = *forward > 4 * COUNT;
@@ -261,37 +264,83 @@ async fn a_refused_topic_beside_others() {
     rig.assert_idle(520);
 }
 
-/// A broker that hangs up whenever it sees one message: that one is parked, all others are stored,
-/// the neighbours at most a few times.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_on_which_the_broker_hangs_up() {
-    let broker = ScriptedPeer::start(|seen| match seen.ext("b").as_str() {
-        "Poison" => Act::Close,
+/// How a poison and those that must not suffer from it are laid out.
+struct Poisoned {
+    /// Lanes of its neighbours; with one, the poison is in that lane too.
+    lanes: usize,
+    neighbours: usize,
+    /// Neighbours due before the poison.
+    before: usize,
+    park_after: Duration,
+}
+
+/// A broker hangs up whenever it sees one message: that one is parked, all others are stored, and
+/// come at most a few times.
+async fn only_the_poison_is_parked(case: Poisoned) {
+    let broker = ScriptedPeer::start(|seen| match &seen.request.body[..] {
+        b"poison" => Act::Close,
         _ => Act::Reply(Reply::stored(0, 0)),
     })
     .await;
-    let pace = Pace { park_after: Duration::from_millis(40), ..pace() };
+    let pace = Pace { park_after: case.park_after, ..pace() };
     let name_server = ScriptedPeer::name_server("{}", "{}").await;
     let brokers = [("a", broker.address())];
     let rig = Rig::start_with(&brokers, &name_server, Arc::new(SystemClock::new()), pace);
-    let poison = rig.shelf.hold(&send_v2("Poison", 0, "", "x"), "a", past());
-    rig.fall_due(vec![poison]);
-    let mut delivered = 0;
-    while rig.metrics.dispatch_parked.get() == 0 {
-        rig.fall_due(fill(&rig.shelf, "a", 200));
-        delivered += 200;
-        soon("the others", rig.shelf.until_completed(delivered)).await;
-        assert!(delivered < 40_000, "the poison is never parked");
-    }
+    let lane = |n: usize| i32::try_from(n % case.lanes).unwrap();
+    let poison = if case.lanes == 1 { "Orders" } else { "Poison" };
+    let first = past() - 10_000;
+    let mut due: Vec<_> = (0..case.before).map(|n| (send(lane(n), n), first)).collect();
+    due.push((send_v2(poison, 0, "", "poison"), first + 1));
+    due.extend((case.before..case.neighbours).map(|n| (send(lane(n), n), first + 2)));
+    let due: Vec<_> = due.iter().map(|(send, due)| rig.shelf.hold(send, "a", *due)).collect();
+    let poison = due[case.before];
+    rig.fall_due(due);
+    soon("parking", until(|| rig.metrics.dispatch_parked.get() == 1)).await;
+    soon("the others", rig.shelf.until_completed(case.neighbours)).await;
     let parked = rig.controls.parked().await;
     assert_eq!((parked.len(), parked[0].due, parked[0].why), (1, poison, Parked::HungUp));
-    // What came of it for the others: a few rounds, not one for every try of the poison.
-    let sent = broker.requests().iter().filter(|seen| seen.ext("b") != "Poison").count();
-    assert!(sent <= delivered + 6 * 200, "{sent} sends of {delivered} messages");
-    let tries = broker.requests().len();
+    assert!(rig.retries("hung_up") > 0);
+    let mut sends = BTreeMap::<_, u32>::new();
+    for seen in broker.requests().iter().filter(|seen| seen.request.header.code == 310) {
+        *sends.entry(seen.request.body.clone()).or_default() += 1;
+    }
+    sends.remove(&b"poison"[..]);
+    assert_eq!(sends.len(), case.neighbours);
+    // In flight at an end, at another one, and alone.
+    assert!(sends.values().all(|sends| *sends <= 3), "{sends:?}");
+    let before = broker.requests().len();
     rig.fall_due(fill(&rig.shelf, "a", 200));
-    rig.shelf.until_completed(delivered + 200).await;
-    assert_eq!(broker.requests().len(), tries + 200, "nobody is disturbed any more");
+    rig.shelf.until_completed(case.neighbours + 200).await;
+    assert_eq!(broker.requests().len(), before + 200, "nobody is disturbed any more");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_on_which_the_broker_hangs_up_is_parked_and_nothing_else() {
+    let layouts = [(1, 0, 0), (1, 500, 0), (1, 500, 250), (4, 500, 0), (4, 500, 250)];
+    for (lanes, neighbours, before) in layouts {
+        for park_after in [1, 40, 400].map(Duration::from_millis) {
+            only_the_poison_is_parked(Poisoned { lanes, neighbours, before, park_after }).await;
+        }
+    }
+}
+
+/// Whatever accepts connections and closes them, for longer than it takes to park: nothing is held
+/// against the messages.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_that_hangs_up_on_everybody_is_down() {
+    let broker = ScriptedPeer::start(|_| Act::Close).await;
+    let pace = Pace { park_after: Duration::from_millis(1), ..pace() };
+    let name_server = ScriptedPeer::name_server("{}", "{}").await;
+    let brokers = [("a", broker.address())];
+    let rig = Rig::start_with(&brokers, &name_server, Arc::new(SystemClock::new()), pace);
+    rig.fall_due(fill(&rig.shelf, "a", 400));
+    // Ends of a message in flight, and then ends before a suspect was sent.
+    let many = || rig.retries("closed") > 8 && rig.retries("connect") > 40;
+    soon("tries", until(many)).await;
+    broker.script(|_| Act::Reply(Reply::stored(0, 0)));
+    rig.shelf.until_completed(400).await;
+    assert_eq!(rig.retries("hung_up"), 0);
+    rig.assert_idle(400);
 }
 
 /// After a topic shrank, messages of one queue go to one other queue.

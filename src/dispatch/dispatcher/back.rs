@@ -9,7 +9,7 @@ use rand::Rng;
 
 use super::{Dispatcher, Event, Queue, Refusing, Slot};
 use crate::dispatch::answer::Judgement;
-use crate::dispatch::courier::{Fate, Job};
+use crate::dispatch::attempt::{Fate, Job};
 use crate::dispatch::lane::{Parked, Try};
 use crate::dispatch::source::Source;
 use crate::metrics::Why;
@@ -29,6 +29,10 @@ impl<S: Source> Dispatcher<S> {
         }
         match fate {
             Fate::Judged { judgement, late } => self.judged(broker, job, judgement, late, now),
+            Fate::HungUp { words } => {
+                self.refused(job.tried, Parked::HungUp, &words, now);
+                self.broker_answered(broker, now);
+            }
             Fate::Unreachable { why, words } => {
                 self.failed(broker, job.tried, (why, false), &words, now);
             }
@@ -66,10 +70,10 @@ impl<S: Source> Dispatcher<S> {
                 self.stored(job.tried, lesser, late, now);
                 self.broker_answered(broker, now);
             }
-            Judgement::RetryLane { why, words, .. } if self.is_hung_up_on(broker, &job, why) => {
-                self.refused(job.tried, Parked::HungUp, &words, now);
-            }
             Judgement::RetryLane { why, busy, words } => {
+                if why == "closed" {
+                    self.suspects.ended(job.tried.due.lsn);
+                }
                 self.failed(broker, job.tried, (why, busy), &words, now);
             }
             Judgement::OtherQueue => {
@@ -83,15 +87,9 @@ impl<S: Source> Dispatcher<S> {
         }
     }
 
-    /// Whether the broker closes connections because of this message.
-    fn is_hung_up_on(&mut self, broker: usize, job: &Job, why: &str) -> bool {
-        let answers = self.brokers.get(broker).map_or(0, |broker| broker.answers);
-        why == "closed" && self.hangups.ended(job.tried.due.lsn, answers)
-    }
-
     fn stored(&mut self, done: Try, lesser: Option<&'static str>, late: Duration, now: Duration) {
         let due = done.due;
-        self.hangups.forget(due.lsn);
+        self.suspects.acquit(due.lsn);
         let metrics = &self.parts.metrics;
         metrics.dispatch_delivered.inc();
         metrics.dispatch_overdue.dec();
@@ -138,16 +136,17 @@ impl<S: Source> Dispatcher<S> {
     }
 
     fn refused(&mut self, back: Try, cause: Parked, words: &str, now: Duration) {
-        // Suspects part company, so that the one at fault stands alone.
-        let spread = if cause == Parked::HungUp { self.jitter.random() } else { 0.0 };
         let lsn = back.due.lsn;
+        if cause != Parked::HungUp {
+            self.suspects.acquit(lsn);
+        }
         let Some(slot) = self.lanes.get_mut(&back.due.lane) else {
             return;
         };
         let refusing =
             slot.refusing.get_or_insert(Refusing { since: now, refusals: 0, parked: false });
         refusing.refusals += 1;
-        let parked = slot.lane.refused(back, cause, now, &self.parts.pace, spread);
+        let parked = slot.lane.refused(back, cause, now, &self.parts.pace);
         if refusing.refusals == 1 || (parked && !refusing.parked) {
             tracing::warn!(
                 broker = slot.key.broker,
@@ -163,7 +162,6 @@ impl<S: Source> Dispatcher<S> {
         }
         if parked {
             refusing.parked = true;
-            self.hangups.forget(lsn);
             self.parts.metrics.dispatch_parked.inc();
         } else {
             self.retry_counted(if cause == Parked::HungUp { "hung_up" } else { "refused" });
@@ -227,10 +225,7 @@ impl<S: Source> Dispatcher<S> {
     }
 
     fn broker_answered(&mut self, index: usize, now: Duration) {
-        let was_gone = self.brokers.get_mut(index).is_some_and(|broker| {
-            broker.answers += 1;
-            broker.answered(now)
-        });
+        let was_gone = self.brokers.get_mut(index).is_some_and(|broker| broker.answered(now));
         if was_gone {
             self.hurry(Some(index));
         }

@@ -58,7 +58,7 @@ fn nothing_starts_before_its_time_on_the_wall_clock() {
     let first = lane.start(S, 5_000).unwrap();
     assert!(lane.start(S, 5_000).is_none());
     // Refused in the meantime, and the clock set back: it waits for the clock too.
-    assert!(!lane.refused(first, Parked::Refused(17), S, &pace(), 0.0));
+    assert!(!lane.refused(first, Parked::Refused(17), S, &pace()));
     assert!(lane.start(9 * S, 4_999).is_none());
     assert_eq!(lane.wake(9 * S, 4_999), Some(9 * S + MS));
     assert_eq!(lsns(&start_all(&mut lane, 9 * S)), [1, 2]);
@@ -108,7 +108,7 @@ fn the_pause_doubles_to_its_limit_and_starts_anew_after_an_answer() {
     }
     let one = lane.start(now, 100).unwrap();
     // Refusing a message is an answer: the broker is well.
-    assert!(!lane.refused(one, Parked::Refused(13), now, &pace(), 0.0));
+    assert!(!lane.refused(one, Parked::Refused(13), now, &pace()));
     let one = lane.start(now, 100).unwrap();
     lane.failed(one, false, now, &pace(), 0.0);
     assert_eq!(lane.wake(now, 100), Some(now + Duration::from_micros(7_500)));
@@ -133,7 +133,7 @@ fn a_refused_message_waits_alone_and_is_parked_in_the_end() {
     let mut lane = lane_of(2);
     let bad = lane.start(S, 100).unwrap();
     let good = lane.start(S, 100).unwrap();
-    assert!(!lane.refused(bad, Parked::Refused(17), S, &pace(), 0.0));
+    assert!(!lane.refused(bad, Parked::Refused(17), S, &pace()));
     lane.stored(good, &pace());
     let (mut now, mut waits) = (S, Vec::new());
     loop {
@@ -145,7 +145,7 @@ fn a_refused_message_waits_alone_and_is_parked_in_the_end() {
         assert_eq!(bad.due.lsn, Lsn(0));
         let good = lane.start(now, 100).unwrap();
         lane.stored(good, &pace());
-        if lane.refused(bad, Parked::Refused(17), now, &pace(), 0.0) {
+        if lane.refused(bad, Parked::Refused(17), now, &pace()) {
             break;
         }
     }
@@ -158,14 +158,14 @@ fn a_refused_message_waits_alone_and_is_parked_in_the_end() {
     assert_eq!(lane.redrive(), 1);
     let again = lane.start(now, 100).unwrap();
     assert_eq!(again.due, due(10, 0));
-    assert!(!lane.refused(again, Parked::Refused(17), now, &pace(), 0.0));
+    assert!(!lane.refused(again, Parked::Refused(17), now, &pace()));
 }
 
 #[test]
 fn refused_messages_leave_room_for_the_others() {
     let mut lane = lane_of(64);
     for one in start_all(&mut lane, S) {
-        assert!(!lane.refused(one, Parked::Refused(16), S, &pace(), 0.0));
+        assert!(!lane.refused(one, Parked::Refused(16), S, &pace()));
     }
     for lsn in 100..200 {
         lane.push(due(20, lsn));
@@ -285,7 +285,7 @@ impl Model {
                 return;
             }
             Step::Refused(_) => {
-                if self.lane.refused(one, Parked::Refused(17), self.now, &self.pace, 0.0) {
+                if self.lane.refused(one, Parked::Refused(17), self.now, &self.pace) {
                     self.parked.insert(due);
                 } else {
                     self.slow.insert(due);
