@@ -47,15 +47,12 @@ pub mod why {
     pub const BATCH: &str = "batch";
     /// A half message with a delay, which cannot be held yet.
     pub const HALF: &str = "half";
-    /// A delay under a binary header, which cannot be held yet.
-    pub const BINARY_HEADER: &str = "binary_header";
 
     /// Properties by which sends are held.
     pub const HELD: [&str; 5] =
         ["DELAY", "__STARTDELIVERTIME", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"];
     /// All reasons to refuse, and to drop what is one-way.
-    pub const REFUSED: [&str; 6] =
-        [OVER_MAX_DELAY, UNREADABLE, SECONDS, BATCH, HALF, BINARY_HEADER];
+    pub const REFUSED: [&str; 5] = [OVER_MAX_DELAY, UNREADABLE, SECONDS, BATCH, HALF];
     /// All reasons to relay.
     pub const RELAYED: [&str; 8] =
         [PAST, BAD_LEVEL, LEVELS_OFF, SYSTEM_TOPIC, REQUEST, SLAVE, BAD_DELAY, ONEWAY_UNREADABLE];

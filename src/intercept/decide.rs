@@ -13,7 +13,6 @@ use crate::metrics::why;
 use crate::remoting::batch::Entries;
 use crate::remoting::code::response::MESSAGE_ILLEGAL;
 use crate::remoting::command::Command;
-use crate::remoting::frame::SerializeType;
 use crate::remoting::properties::{Properties, name};
 use crate::remoting::scan::body_names_a_delay;
 use crate::remoting::send::Send;
@@ -65,9 +64,6 @@ pub fn decide(command: &Command, arrival_ms: EpochMs, master: bool, policy: &Pol
     }
     match ask {
         Ask::Later { kind, value, .. } if is_half(send.properties()) => refuse_half(kind, value),
-        Ask::Later { kind, .. } if command.serialize == SerializeType::RocketMq => {
-            refuse_binary(kind)
-        }
         _ => judge.one(ask),
     }
 }
@@ -230,17 +226,6 @@ fn refuse_half(kind: Kind, value: &[u8]) -> Decision {
              without a delay, or without a transaction",
             kind.property(),
             Excerpt(value)
-        ),
-    )
-}
-
-fn refuse_binary(kind: Kind) -> Decision {
-    refuse(
-        why::BINARY_HEADER,
-        format!(
-            "a delayed message ({}) with a binary header cannot be held by this version: let the \
-             client write JSON headers (rocketmq.serialize.type=JSON)",
-            kind.property()
         ),
     )
 }
