@@ -12,6 +12,7 @@ mod support;
 mod cli;
 mod decide;
 mod dispatch;
+mod fixtures;
 mod namesrv;
 mod peer;
 mod session;
