@@ -16,7 +16,7 @@ use super::twin::{Ended, Session};
 use crate::metrics::Why;
 
 /// When stopping: the broker is done with what it was asked once it was quiet for this long.
-const QUIET: Duration = Duration::from_millis(200);
+const QUIET: Duration = Duration::from_millis(500);
 /// Bytes of answers collected for one write.
 const GATHER: usize = 64 * 1024;
 
@@ -47,13 +47,16 @@ impl<'a> Outbound<'a> {
             if quiet_at.is_none() && self.session.outbox.is_drained() {
                 quiet_at = Some(Instant::now() + QUIET);
             }
+            // In this order: on a busy machine the quiet is over and an answer is there at once, and
+            // the answer counts. Our own answers go out below whichever came.
             tokio::select! {
-                () = self.session.outbox.rung() => {}
+                biased;
                 // An error shows itself in the read.
                 _ = self.broker.readable() => {
                     self.relay().await?;
                     quiet_at = None;
                 }
+                () = self.session.outbox.rung() => {}
                 () = at(quiet_at) => return Err(Ended::Drained),
             }
             if self.session.outbox.any() && self.frames.between() {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use rocketmq_timer_proxy::clock::Clock;
 use rocketmq_timer_proxy::remoting::command::Command;
 
-use crate::ledger::{Answer, Ledger, RECORDED_WITHIN_MS, SLACK_MS, Verdict};
+use crate::ledger::{Answer, Ledger, RECORDED_WITHIN_MS, SLACK_MS, USUAL_SLACK_MS, Verdict};
 use crate::plan::{Kind, Plan};
 use crate::rig::{Rig, names_in, seed};
 
@@ -158,6 +158,26 @@ fn twice_is_allowed_only_for_what_a_kill_found_unrecorded() {
         ledger.arrived_at(&plan.delivered(), due_ms, ANSWERED_AFTER_MS);
         ledger.arrived_at(&plan.delivered(), due_ms + 5_000, 0);
         assert_eq!(broken(&ledger.verdict()), expected, "{kill_after_ms:?}");
+    }
+}
+
+#[test]
+fn records_that_are_late_as_a_rule_are_found() {
+    let usual_ms = RECORDED_WITHIN_MS + USUAL_SLACK_MS;
+    for (messages, late, expected) in
+        [(20, 10, &["doubled"][..]), (20, 9, &[]), (19, 19, &[]), (100, 60, &["doubled"])]
+    {
+        let ledger = Ledger::new(7);
+        let due_ms = ledger.clock.wall_ms();
+        for number in 0..messages {
+            let plan = ledger.next_due_at(1, due_ms);
+            ledger.answered(plan.number, Answer::Held);
+            let age_ms = usual_ms + i64::from(number < late);
+            ledger.arrived_at(&plan.delivered(), due_ms + 10_000 - age_ms, 0);
+            ledger.arrived_at(&plan.delivered(), due_ms + 20_000, 0);
+        }
+        ledger.killed_at(due_ms + 10_000, Some(1));
+        assert_eq!(broken(&ledger.verdict()), expected, "{late} of {messages}");
     }
 }
 
