@@ -20,4 +20,6 @@ mod leash;
 #[path = "../support/process.rs"]
 mod process;
 mod proxy;
+mod sockets;
 mod stage;
+mod tap;
