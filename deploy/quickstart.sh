@@ -10,6 +10,8 @@ for part in report cache install jars processes cluster; do
 done
 
 readonly VERSION=4.9.7
+readonly NEWER=5.3.3
+readonly MESSAGES=5
 readonly TOPIC=Quickstart
 readonly WITHIN_MS=50
 readonly ANSWER_WITHIN_S=60
@@ -19,10 +21,10 @@ usage() {
 		Usage: deploy/quickstart.sh [--keep]
 
 		Shows arbitrary-time delayed messages on a stock RocketMQ $VERSION. Installs what is missing (Debian), builds the
-		proxy, starts a stock name server, a stock broker and the proxy on loopback, sends messages with stock Java clients,
-		kills the proxy with -9 while it holds them, starts it again, and checks by the broker's own store time that every
-		message came within $WITHIN_MS ms after its time and none before. Takes up to 10 minutes the first time, then less than
-		one. Everything it started is stopped at the end.
+		proxy, starts a stock name server, a stock broker and the proxy on loopback, sends messages with the stock Java clients
+		$VERSION and $NEWER, kills the proxy with -9 while it holds them, starts it again, and checks by the broker's own store
+		time that every message came within $WITHIN_MS ms after its time and none before. Takes up to 10 minutes the first
+		time, then less than one. Everything it started is stopped at the end.
 
 		  --keep   leave name server, broker and proxy running, and say how to use and how to stop them
 		  --help   this text
@@ -45,7 +47,8 @@ main() {
     start_clients
     control_run
     start_proxy 127.0.0.1:0 127.0.0.1:0
-    tell "through $PROXY_NAMESRV" "ready"
+    tell "$VERSION" "through $PROXY_NAMESRV" "ready"
+    tell "$NEWER" "producer $PROXY_NAMESRV" "ready"
     send_and_kill
     watch_arrivals
     verdict
@@ -54,6 +57,7 @@ main() {
 parse_options() {
     KEEP=''
     ARRIVALS=()
+    declare -gA CLIENT_PIDS=() CLIENT_IN=() CLIENT_OUT=()
     while (($#)); do
         case $1 in
             --keep) KEEP=1 ;;
@@ -71,7 +75,8 @@ parse_options() {
 finish() {
     trap - EXIT INT TERM
     if [[ -n $KEEP && $1 == 0 ]]; then
-        stop_process "$CLIENTS_PID"
+        stop_process "${CLIENT_PIDS[$VERSION]}"
+        stop_process "${CLIENT_PIDS[$NEWER]}"
         say_how_to_use
         return
     fi
@@ -90,6 +95,8 @@ prepare() {
     PROXY_BINARY=$CARGO_TARGET_DIR/release/rocketmq-timer-proxy
     fetch_jars "$VERSION"
     compile_java "$VERSION"
+    fetch_jars "$NEWER"
+    compile_java "$NEWER"
 }
 
 start_cluster() {
@@ -105,20 +112,34 @@ start_cluster() {
 
 start_clients() {
     say "Starting the stock Java client, straight to the name server first"
-    coproc CLIENTS {
+    start_client "$VERSION" "$TOPIC" "127.0.0.1:$NAMESRV_PORT"
+    # Not needed before the proxy is there, but it can start meanwhile.
+    start_client "$NEWER" "$TOPIC"
+    expect "$VERSION" "ready"
+}
+
+# start_client VERSION ARGUMENTS...: one at most of each version.
+start_client() {
+    local version=$1 commands=$SCRATCH/client/commands-$1 in out
+    shift
+    mkfifo "$commands"
+    exec {out}< <(
         exec java "${JVM_FLAGS[@]}" "-Duser.home=$SCRATCH/client" \
-            -cp "$(classes_dir "$VERSION"):$(jars_dir "$VERSION")/*" driver.Quickstart \
-            "127.0.0.1:$NAMESRV_PORT" "$TOPIC" 2>"$SCRATCH/client/stderr.log"
-    }
-    started "$CLIENTS_PID"
-    expect "ready"
+            -cp "$(classes_dir "$version"):$(jars_dir "$version")/*" driver.Quickstart "$@" \
+            <"$commands" 2>"$SCRATCH/client/stderr-$version.log"
+    )
+    CLIENT_PIDS[$version]=$!
+    started "$!"
+    exec {in}>"$commands"
+    CLIENT_IN[$version]=$in
+    CLIENT_OUT[$version]=$out
 }
 
 # Without the proxy: the broker does not know the property and delivers at once.
 control_run() {
     local how due stored arrived
-    tell "control" "sent"
-    expect "message"
+    tell "$VERSION" "control" "sent"
+    expect "$VERSION" "message"
     IFS=$'\t' read -r _ how due stored arrived <<<"$LINE"
     ((stored < due)) || fail "the control run is no control: this broker held the message"
     say "Without the proxy: asked for +3,000 ms, stored $((due - stored)) ms before its time ($(clock "$stored"))," \
@@ -147,12 +168,14 @@ start_proxy() {
 send_and_kill() {
     local due held=0
     DUES=()
-    say "Through the proxy (name server address $PROXY_NAMESRV): sending four messages"
-    tell "send" "done"
+    say "Through the proxy (name server address $PROXY_NAMESRV): sending $MESSAGES messages," \
+        "one of them with the client $NEWER and its setDelayTimeMs"
+    tell "$NEWER" "setter $NEWER" "done"
+    tell "$VERSION" "send" "done"
     KILLED_MS=$(now_ms)
     stop_process "$PROXY_PID" KILL
     start_proxy "$PROXY_NAMESRV" "$PROXY_ADMIN"
-    tell "again $PROXY_NAMESRV" "ready"
+    tell "$VERSION" "again $PROXY_NAMESRV" "ready"
     for due in "${DUES[@]}"; do
         ((due <= KILLED_MS)) || held=$((held + 1))
     done
@@ -163,9 +186,9 @@ send_and_kill() {
 watch_arrivals() {
     local how due stored arrived
     EARLY=0 LATE=0 SEEN=() WORST_MS=0
-    printf '\n    %-16s %-14s %-14s %-14s %8s\n' "asked for" due "stored" "seen" "late, ms"
-    while ((${#SEEN[@]} < 4)); do
-        expect "message"
+    printf '\n    %-22s %-14s %-14s %-14s %8s\n' "asked for" due "stored" "seen" "late, ms"
+    while ((${#SEEN[@]} < MESSAGES)); do
+        expect "$VERSION" "message"
         IFS=$'\t' read -r _ how due stored arrived <<<"$LINE"
         judge "$how" "$due" "$stored" "$arrived"
         SEEN+=("$how")
@@ -184,16 +207,16 @@ judge() {
     (($3 >= $2)) || EARLY=$((EARLY + 1))
     ((late <= WITHIN_MS)) || LATE=$((LATE + 1))
     ((late <= WORST_MS)) || WORST_MS=$late
-    printf '    %-16s %-14s %-14s %-14s %8d%s\n' "$1" "$(clock "$2")" "$(clock "$3")" "$(clock "$4")" "$late" "$remark"
+    printf '    %-22s %-14s %-14s %-14s %8d%s\n' "$1" "$(clock "$2")" "$(clock "$3")" "$(clock "$4")" "$late" "$remark"
 }
 
 verdict() {
     local distinct
     distinct=$(printf '%s\n' "${SEEN[@]}" | sort -u | wc -l)
-    if ((EARLY > 0 || LATE > 0 || distinct < 4)); then
-        fail "$distinct of 4 messages came, $EARLY early, $LATE more than $WITHIN_MS ms late (in all $(seconds_since "$BEGAN_MS") s)"
+    if ((EARLY > 0 || LATE > 0 || distinct < MESSAGES)); then
+        fail "$distinct of $MESSAGES messages came, $EARLY early, $LATE more than $WITHIN_MS ms late (in all $(seconds_since "$BEGAN_MS") s)"
     fi
-    say "OK: 4 of 4 messages, none early, the latest $WORST_MS ms after its time (in all $(seconds_since "$BEGAN_MS") s)"
+    say "OK: $MESSAGES of $MESSAGES messages, none early, the latest $WORST_MS ms after its time (in all $(seconds_since "$BEGAN_MS") s)"
 }
 
 say_how_to_use() {
@@ -220,29 +243,29 @@ say_how_to_use() {
 
 # === Talking to the clients ===
 
-# tell LINE WORD: sends the line, waits for an answer that begins with the word.
+# tell VERSION LINE WORD: sends the line to that client, waits for an answer that begins with the word.
 tell() {
-    printf '%s\n' "$1" >&"${CLIENTS[1]}"
-    expect "$2"
+    printf '%s\n' "$2" >&"${CLIENT_IN[$1]}"
+    expect "$1" "$3"
 }
 
-# expect WORD: the next line that begins with it is left in LINE. Arrivals that come meanwhile are kept for later, other lines
-# are passed over, a failure ends the run.
+# expect VERSION WORD: that client's next line that begins with it is left in LINE. Arrivals that come meanwhile are kept for
+# later, other lines are passed over, a failure ends the run.
 expect() {
-    if [[ $1 == message ]] && ((${#ARRIVALS[@]} > 0)); then
+    if [[ $2 == message ]] && ((${#ARRIVALS[@]} > 0)); then
         LINE=${ARRIVALS[0]}
         ARRIVALS=("${ARRIVALS[@]:1}")
         return
     fi
-    while IFS= read -r -t "$ANSWER_WITHIN_S" -u "${CLIENTS[0]}" LINE; do
+    while IFS= read -r -t "$ANSWER_WITHIN_S" -u "${CLIENT_OUT[$1]}" LINE; do
         case $LINE in
-            "$1" | "$1"$'\t'*) return ;;
+            "$2" | "$2"$'\t'*) return ;;
             sent*) DUES+=("${LINE##*$'\t'}") ;;
             message*) ARRIVALS+=("$LINE") ;;
-            failed*) fail "the client failed: ${LINE#failed$'\t'}" ;;
+            failed*) fail "the client $1 failed: ${LINE#failed$'\t'}" ;;
         esac
     done
-    fail "the client did not answer within $ANSWER_WITHIN_S s (waiting for: $1)"
+    fail "the client $1 did not answer within $ANSWER_WITHIN_S s (waiting for: $2)"
 }
 
 # clock MS: HH:MM:SS.mmm, local time.

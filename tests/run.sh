@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All tests: installs what they need (Debian), fetches the jars of a stock RocketMQ, compiles the Java driver, then runs
+# All tests: installs what they need (Debian), fetches the jars of stock RocketMQs, compiles the Java driver, then runs
 # `cargo test --locked` with whatever arguments this script was given. Fails if anything fails; nothing is skipped.
 set -euo pipefail
 shopt -s extglob
@@ -13,11 +13,13 @@ done
 main() {
     prepare_cache
     install_needed
-    fetch_jars 4.9.7
-    compile_java 4.9.7
-    ROCKETMQ_TIMER_PROXY_TEST_JARS_4_9_7=$(jars_dir 4.9.7)
-    ROCKETMQ_TIMER_PROXY_TEST_CLASSES_4_9_7=$(classes_dir 4.9.7)
-    export ROCKETMQ_TIMER_PROXY_TEST_JARS_4_9_7 ROCKETMQ_TIMER_PROXY_TEST_CLASSES_4_9_7
+    local version
+    for version in 4.3.0 4.9.7 5.3.3; do
+        fetch_jars "$version"
+        compile_java "$version"
+        export "ROCKETMQ_TIMER_PROXY_TEST_JARS_${version//./_}=$(jars_dir "$version")"
+        export "ROCKETMQ_TIMER_PROXY_TEST_CLASSES_${version//./_}=$(classes_dir "$version")"
+    done
     claim_target
     say "Running all tests (target folder: $CARGO_TARGET_DIR)"
     cd "$ROOT"

@@ -29,7 +29,7 @@ fetch_jars_locked() {
     [[ ! -d $place ]] || return 0
     part=$place.part
     rm -rf "$part"
-    quietly "$CACHE/logs/jars-$version.log" "Fetching the jars of RocketMQ $version (up to 53 MB, a minute)" \
+    quietly "$CACHE/logs/jars-$version.log" "Fetching the jars of RocketMQ $version (up to 70 MB, a minute)" \
         mvn --batch-mode --file "$ROOT/deploy/java/pom-$version.xml" "-Dmaven.repo.local=$CACHE/m2" \
         "$DEPENDENCY_PLUGIN:copy-dependencies" "-DoutputDirectory=$part" || exit 1
     mv "$part" "$place"

@@ -4,9 +4,13 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::leash::{Leash, await_start, free_ports};
+
+/// Of name server and broker.
+const VERSION: &str = "4.9.7";
 
 /// The name that the broker goes by in routes.
 pub(crate) const BROKER_NAME: &str = "stock-broker";
@@ -38,18 +42,30 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Returns once the broker is registered.
     pub(crate) fn start() -> Cluster {
-        let jars = from_env("ROCKETMQ_TIMER_PROXY_TEST_JARS_4_9_7");
+        let jars = from_env(&test_folder("JARS", VERSION));
         let (namesrv, namesrv_process) = start_namesrv(&jars);
         let (broker, broker_process) = start_broker(&jars, &namesrv);
         Cluster { namesrv, broker, _broker: broker_process, namesrv_process }
     }
 
-    /// A folder for others, removed with the cluster.
+    /// The port of [`Cluster::broker`].
+    pub(crate) fn broker_port(&self) -> u16 {
+        self.broker.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port")
+    }
+
+    /// A new folder for others, removed with the cluster.
     pub(crate) fn scratch(&self) -> PathBuf {
-        let dir = self.namesrv_process.dir().join("client");
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        let name = format!("client-{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        let dir = self.namesrv_process.dir().join(name);
         fs::create_dir_all(&dir).expect("a folder is made");
         dir
     }
+}
+
+/// The variable in which tests/run.sh names a folder of that version: `JARS` or `CLASSES`.
+pub(crate) fn test_folder(what: &str, version: &str) -> String {
+    format!("ROCKETMQ_TIMER_PROXY_TEST_{what}_{}", version.replace('.', "_"))
 }
 
 /// A folder that tests/run.sh names. Missing is a mistake of the caller, never a reason to skip.
@@ -127,7 +143,7 @@ fn start_stock(jars: &Path, class: &str, conf: &Path, dir: PathBuf) -> Leash {
     Leash::spawn(&command, &[("ROCKETMQ_HOME", &home)], dir)
 }
 
-fn log_config(log: &Path) -> String {
+pub(crate) fn log_config(log: &Path) -> String {
     format!(
         "<configuration><appender name=\"file\" class=\"ch.qos.logback.core.FileAppender\">\
          <file>{}</file><encoder><pattern>%d %p %t %m%n</pattern></encoder></appender>\

@@ -2,6 +2,7 @@
 //! protocol): requests and their replies, and the messages that its consumers got.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -12,10 +13,26 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::cluster::{JVM_FLAGS, from_env};
+use crate::cluster::{JVM_FLAGS, from_env, log_config, test_folder};
 use crate::leash::append_to;
 
 const REPLY_WITHIN: Duration = Duration::from_secs(30);
+
+/// A version of the stock Java client, and flags for its process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Client {
+    pub(crate) version: &'static str,
+    pub(crate) flags: &'static [&'static str],
+}
+
+impl Client {
+    pub(crate) const JAVA_4_3_0: Client = Client { version: "4.3.0", flags: &[] };
+    pub(crate) const JAVA_4_9_7: Client = Client { version: "4.9.7", flags: &[] };
+    /// Writes its headers in the binary form.
+    pub(crate) const JAVA_4_9_7_BINARY: Client =
+        Client { version: "4.9.7", flags: &["-Drocketmq.serialize.type=ROCKETMQ"] };
+    pub(crate) const JAVA_5_3_3: Client = Client { version: "5.3.3", flags: &[] };
+}
 
 /// One Java process. It ends with its input, so with this guard or with this process.
 pub(crate) struct Driver {
@@ -108,11 +125,17 @@ impl Sent {
 
 impl Driver {
     /// Starts it with `home` for logs and state of the clients.
-    pub(crate) fn start(home: &Path) -> Driver {
-        let jars = from_env("ROCKETMQ_TIMER_PROXY_TEST_JARS_4_9_7");
-        let classes = from_env("ROCKETMQ_TIMER_PROXY_TEST_CLASSES_4_9_7");
+    pub(crate) fn start(home: &Path, client: Client) -> Driver {
+        // The console tools insist on it.
+        fs::create_dir_all(home.join("conf")).expect("the conf folder is made");
+        fs::write(home.join("conf/logback_tools.xml"), log_config(&home.join("tools.log")))
+            .expect("logback file is written");
+        let jars = from_env(&test_folder("JARS", client.version));
+        let classes = from_env(&test_folder("CLASSES", client.version));
         let mut process = Command::new("java")
             .args(JVM_FLAGS)
+            .args(client.flags)
+            .env("ROCKETMQ_HOME", home)
             .arg(format!("-Duser.home={}", home.display()))
             .arg("-cp")
             .arg(format!("{}:{}/*", classes.display(), jars.display()))
@@ -244,9 +267,23 @@ pub(crate) struct Producer<'a> {
 impl<'a> Producer<'a> {
     /// A producer without retries, so that each send is one frame.
     pub(crate) fn start(driver: &'a Driver, namesrv: &str) -> Producer<'a> {
+        Producer::with(driver, namesrv, &json!({}))
+    }
+
+    /// The same with more fields of the driver's `producer.start`: createTopicKey, vip and others.
+    pub(crate) fn with(driver: &'a Driver, namesrv: &str, more: &Value) -> Producer<'a> {
         let name = unique("producer");
-        driver.must(&json!({"cmd": "producer.start", "name": name, "namesrv": namesrv}));
+        let mut command = more.clone();
+        command["cmd"] = json!("producer.start");
+        command["name"] = json!(name);
+        command["namesrv"] = json!(namesrv);
+        driver.must(&command);
         Producer { driver, name }
+    }
+
+    /// Its producer group.
+    pub(crate) fn group(&self) -> String {
+        format!("producers-{}", self.name)
     }
 
     /// Sends and waits for the outcome, good or bad.
@@ -311,6 +348,11 @@ impl<'a> Consumer<'a> {
         Consumer { driver, name }
     }
 
+    /// Its consumer group.
+    pub(crate) fn group(&self) -> String {
+        format!("consumers-{}", self.name)
+    }
+
     /// Everything it got, once that is at least `count` messages.
     pub(crate) fn messages(&self, count: usize, within: Duration) -> Vec<Message> {
         self.driver.messages(&self.name, count, within)
@@ -343,6 +385,19 @@ impl Send {
     pub(crate) fn with(mut self, field: &str, value: impl Into<Value>) -> Send {
         self.0.insert(field.into(), value.into());
         self
+    }
+
+    /// By the setter of `Message` of that name, or by the raw property.
+    pub(crate) fn asking(self, kind: &str, value: &str) -> Send {
+        if !kind.starts_with("set") {
+            return self.property(kind, value);
+        }
+        let value: i64 = value.parse().expect("setters take numbers");
+        if kind == "setDelayTimeLevel" {
+            return self.with("delayLevel", value);
+        }
+        // The driver finds these by name: not every version has them.
+        self.with("setters", json!({ kind: value }))
     }
 
     /// One raw message property.

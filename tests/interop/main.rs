@@ -3,7 +3,8 @@
 //! what a user of a stock cluster would see.
 //!
 //! Run by `./tests/run.sh`, which brings the jars and the compiled driver. All tests share one
-//! cluster and one Java process and so run one after the other; topics are their own.
+//! cluster and one Java process and so take turns; topics are their own. Clients of another version
+//! or with other flags run in a Java process of the test that needs them.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,4 +21,6 @@ mod leash;
 #[path = "../support/process.rs"]
 mod process;
 mod proxy;
+mod sockets;
 mod stage;
+mod tap;

@@ -1,6 +1,7 @@
 //! What all tests share: one cluster and one Java process, one test at a time, and the checks that
 //! most of them make.
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::cluster::{BROKER_NAME, Cluster};
-use crate::driver::{Consumer, Driver, Message, Producer, Sent};
+use crate::driver::{Client, Consumer, Driver, Message, Producer, Sent};
 use crate::leash::now_ms;
 use crate::proxy::ProxyProcess;
 
@@ -25,17 +26,45 @@ pub(crate) struct Stage {
 }
 
 /// The stage, for one test at a time.
-pub(crate) fn take() -> MutexGuard<'static, Stage> {
-    static STAGE: OnceLock<Mutex<Stage>> = OnceLock::new();
+pub(crate) struct Turn {
+    stage: &'static Stage,
+    _one_at_a_time: MutexGuard<'static, ()>,
+}
+
+/// Waits until no other test has it.
+pub(crate) fn take() -> Turn {
+    static STAGE: OnceLock<Stage> = OnceLock::new();
+    static TURN: Mutex<()> = Mutex::new(());
     // A test that failed leaves nothing behind that the next one would meet: topics are new each time.
-    STAGE.get_or_init(|| Mutex::new(Stage::set())).lock().unwrap_or_else(PoisonError::into_inner)
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    Turn { stage: STAGE.get_or_init(Stage::set), _one_at_a_time: turn }
+}
+
+impl Turn {
+    /// For a test that leaves the stage to others while it waits.
+    pub(crate) fn shared(&self) -> &'static Stage {
+        self.stage
+    }
+}
+
+impl Deref for Turn {
+    type Target = Stage;
+
+    fn deref(&self) -> &Stage {
+        self.stage
+    }
 }
 
 impl Stage {
     fn set() -> Stage {
         let cluster = Cluster::start();
-        let driver = Driver::start(&cluster.scratch());
+        let driver = Driver::start(&cluster.scratch(), Client::JAVA_4_9_7);
         Stage { cluster, driver }
+    }
+
+    /// A Java process of its own, for another version or another way to start it.
+    pub(crate) fn driver(&self, client: Client) -> Driver {
+        Driver::start(&self.cluster.scratch(), client)
     }
 
     /// A proxy in front of the cluster.

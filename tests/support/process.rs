@@ -128,6 +128,10 @@ impl ProxyProcess {
         self.await_ready();
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Asks it to stop in order.
     pub fn terminate(&self) {
         self.signal(rustix::process::Signal::TERM);

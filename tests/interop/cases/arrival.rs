@@ -21,7 +21,7 @@ fn relative_delays_count_from_arrival() {
     let stage = stage::take();
     let topic = stage.topic("Arrival", 1);
     let proxy = ProxyProcess::start_with(&stage.cluster.namesrv, &["--advertise", SLOW_HOST]);
-    let slow = slow_broker_address(&proxy, &topic);
+    let slow = broker_address(&route(&proxy.namesrv, &topic).expect("a route"), SLOW_HOST);
     lag::start(slow, SocketAddr::new([127, 0, 0, 1].into(), slow.port()), LAG);
     let witness = stage.witness(&topic);
     let producer = stage.producer(&proxy.namesrv);
@@ -52,11 +52,12 @@ fn relative_delays_count_from_arrival() {
     }
 }
 
-/// The address that the proxy's route has for the broker.
-fn slow_broker_address(proxy: &ProxyProcess, topic: &str) -> SocketAddr {
-    let body = route(&proxy.namesrv, topic).expect("a route");
-    let start = body.find(SLOW_HOST).unwrap_or_else(|| panic!("{SLOW_HOST} is not in {body}"));
-    let address: String =
-        body[start..].chars().take_while(|&c| c.is_ascii_digit() || c == '.' || c == ':').collect();
+/// The address that a route has for the broker, on a host that it advertises.
+pub(super) fn broker_address(route: &str, host: &str) -> SocketAddr {
+    let start = route.find(host).unwrap_or_else(|| panic!("{host} is not in {route}"));
+    let address: String = route[start..]
+        .chars()
+        .take_while(|&c| c.is_ascii_digit() || c == '.' || c == ':')
+        .collect();
     address.parse().unwrap_or_else(|e| panic!("{address:?}: {e}"))
 }

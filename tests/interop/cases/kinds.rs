@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use crate::cluster::{BROKER_NAME, route};
-use crate::driver::{Consumer, Send, Sent};
+use crate::driver::{Consumer, Producer, Send, Sent};
 use crate::leash::now_ms;
+use crate::proxy::ProxyProcess;
 use crate::stage::{self, Due, GRACE, Stage, assert_held, assert_relayed, find};
 
 const MODES: [&str; 4] = ["sync", "async", "oneway", "selector"];
 
 /// Each property that asks for a delay, the strongest first (P4), and how far ahead this test asks.
-const KINDS: [(&str, i64); 5] = [
+pub(super) const KINDS: [(&str, i64); 5] = [
     ("DELAY", 1000),
     ("__STARTDELIVERTIME", 1500),
     ("TIMER_DELAY_SEC", 2000),
@@ -27,32 +28,51 @@ fn every_kind_by_every_way_to_send() {
     let consumer = Consumer::start(&stage.driver, &proxy.namesrv, &topic);
     let producer = stage.producer(&proxy.namesrv);
 
-    let mut expected = Vec::new();
+    let expected = send_by_every_way(&proxy, &producer, &topic, &KINDS);
+
+    check_arrivals(&expected, &[&witness, &consumer]);
+    assert_eq!(stage.stored(&topic, 4), i64::try_from(expected.len()).expect("small"));
+}
+
+/// A send that was accepted: its text, its time, its outcome.
+pub(super) type Accepted = (String, Due, Sent);
+
+/// Every kind by every way to send, to a topic with four queues.
+pub(super) fn send_by_every_way(
+    proxy: &ProxyProcess,
+    producer: &Producer<'_>,
+    topic: &str,
+    kinds: &[(&str, i64)],
+) -> Vec<Accepted> {
+    let mut accepted = Vec::new();
     for mode in MODES {
-        for (kind, ahead_ms) in KINDS {
+        for &(kind, ahead_ms) in kinds {
             let body = format!("{mode} {kind}");
             let at = now_ms() + ahead_ms;
-            let send = Send::new(&topic, &body)
+            let send = Send::new(topic, &body)
                 .with("mode", mode)
                 .with("key", 2)
-                .property(kind, value_of(kind, ahead_ms, at));
+                .asking(kind, &value_of(kind, ahead_ms, at));
             let sent = producer.must_send(&send);
             let due = if is_absolute(kind) { Due::at(at) } else { Due::after(&sent, ahead_ms) };
             if mode != "oneway" {
-                assert_held(&sent, &proxy);
+                assert_held(&sent, proxy);
                 assert_complete(&sent);
             }
             if mode == "selector" {
                 assert_eq!(sent.result().queue_id, 2, "{sent:?}");
             }
-            expected.push((body, due, sent));
+            accepted.push((body, due, sent));
         }
     }
+    accepted
+}
 
-    let count = expected.len();
-    for seen_by in [&witness, &consumer] {
-        let messages = seen_by.messages(count, Duration::from_secs(3) + GRACE);
-        for (body, due, sent) in &expected {
+/// All of them came to each consumer, in time, as what was sent.
+pub(super) fn check_arrivals(accepted: &[Accepted], consumers: &[&Consumer<'_>]) {
+    for seen_by in consumers {
+        let messages = seen_by.messages(accepted.len(), Duration::from_secs(3) + GRACE);
+        for (body, due, sent) in accepted {
             let message = find(&messages, body);
             due.check(message);
             assert_eq!(Some(&message.msg_id), sent.uniq_key.as_ref());
@@ -62,7 +82,6 @@ fn every_kind_by_every_way_to_send() {
             }
         }
     }
-    assert_eq!(stage.stored(&topic, 4), i64::try_from(count).expect("small"));
 }
 
 #[test]
@@ -173,21 +192,23 @@ fn no_route_names_the_brokers_real_address() {
     assert!(!body.contains(&stage.cluster.broker), "{body}");
 }
 
+/// Whether a property, or a setter of `Message`, says when rather than how long.
 pub(super) fn is_absolute(kind: &str) -> bool {
-    matches!(kind, "__STARTDELIVERTIME" | "TIMER_DELIVER_MS")
+    matches!(kind, "__STARTDELIVERTIME" | "TIMER_DELIVER_MS" | "setDeliverTimeMs")
 }
 
 /// What the property says to ask for `ahead_ms` from now, or for `at` where it is absolute.
 fn value_of(kind: &str, ahead_ms: i64, at: i64) -> String {
     match kind {
         "DELAY" => if ahead_ms == 1000 { "1" } else { "17" }.to_owned(),
-        "TIMER_DELAY_SEC" => (ahead_ms / 1000).to_string(),
-        "TIMER_DELAY_MS" => ahead_ms.to_string(),
+        "setDelayTimeLevel" => "1".to_owned(),
+        "TIMER_DELAY_SEC" | "setDelayTimeSec" => (ahead_ms / 1000).to_string(),
+        "TIMER_DELAY_MS" | "setDelayTimeMs" => ahead_ms.to_string(),
         _ => at.to_string(),
     }
 }
 
-fn assert_complete(sent: &Sent) {
+pub(super) fn assert_complete(sent: &Sent) {
     let result = sent.result();
     assert_eq!(result.send_status, "SEND_OK", "{sent:?}");
     assert_eq!(Some(&result.msg_id), sent.uniq_key.as_ref(), "{sent:?}");

@@ -1,5 +1,7 @@
 package driver;
 
+import java.io.ByteArrayOutputStream;
+import java.io.PrintStream;
 import java.lang.reflect.Method;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -11,6 +13,7 @@ import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
+import org.apache.rocketmq.tools.command.MQAdminStartup;
 
 /** What a test asks of the cluster itself, one admin client per name server address. */
 final class Admin {
@@ -85,6 +88,21 @@ final class Admin {
     Map<String, Object> viewMessage(Request request) throws Exception {
         Map<String, Object> reply = Driver.ok();
         reply.put("message", Messages.describe(of(request.text("namesrv")).viewMessage(request.text("topic"), request.text("id"))));
+        return reply;
+    }
+
+    /** The console tool's own entry, as its script calls it. Answers what it printed. */
+    Map<String, Object> mqadmin(Request request) throws Exception {
+        ByteArrayOutputStream printed = new ByteArrayOutputStream();
+        PrintStream before = System.out;
+        System.setOut(new PrintStream(printed, true, "UTF-8"));
+        try {
+            MQAdminStartup.main0(request.text("line").split(" "), null);
+        } finally {
+            System.setOut(before);
+        }
+        Map<String, Object> reply = Driver.ok();
+        reply.put("printed", printed.toString("UTF-8"));
         return reply;
     }
 

@@ -29,7 +29,9 @@ final class Consumers {
         String name = request.text("name");
         String topic = request.text("topic");
         DefaultMQPushConsumer consumer = create(name, request.text("group", "consumers-" + name), request.text("namesrv"));
-        consumer.setVipChannelEnabled(request.flag("vip", false));
+        if (request.has("vip")) {
+            consumer.setVipChannelEnabled(request.flag("vip", false));
+        }
         if (request.has("sql")) {
             consumer.subscribe(topic, MessageSelector.bySql(request.text("sql")));
         } else {

@@ -16,15 +16,17 @@ import java.util.function.Consumer;
  * <p>Commands run one after the other in the order they come; only an asynchronous send answers later.
  *
  * <pre>
- * producer.start  name namesrv [group retries timeoutMs vip createTopicKey]
+ * producer.start  name namesrv [group retries timeoutMs vip createTopicKey heartbeatMs]
  * producer.stop   name
- * send            producer topic [mode: sync async oneway selector; key tags keys body bodySize flag properties delayLevel wait]
+ * send            producer topic [mode: sync async oneway selector; key tags keys body bodySize flag properties delayLevel wait
+ *                 setters: names and numbers, of which some versions have some]
  * consumer.start  name namesrv topic [group expression sql vip]   then events "message"
  * consumer.stop   name
  * topic.create    namesrv topic [queues]
  * offset.max      namesrv broker topic queue
  * query.unique    namesrv topic key [fromMs toMs]
  * message.view    namesrv topic id
+ * mqadmin         line: what would follow "mqadmin" on a command line
  * stop
  * </pre>
  *
@@ -104,6 +106,8 @@ public final class Driver {
                 return admin.queryByUniqueKey(request);
             case "message.view":
                 return admin.viewMessage(request);
+            case "mqadmin":
+                return admin.mqadmin(request);
             default:
                 throw new IllegalArgumentException("no such command: " + request.text("cmd"));
         }

@@ -25,7 +25,7 @@ final class Messages {
     private Messages() {
     }
 
-    static Message fromRequest(Request request) {
+    static Message fromRequest(Request request) throws Exception {
         Message message = new Message(request.text("topic"), body(request));
         if (request.has("tags")) {
             message.setTags(request.text("tags"));
@@ -45,7 +45,15 @@ final class Messages {
         // Not putUserProperty: it refuses the names that the broker knows, and those are the point here.
         request.map("properties").forEach((name, value) ->
             MessageAccessor.putProperty(message, name, String.valueOf(value)));
+        for (Map.Entry<String, Object> each : request.map("setters").entrySet()) {
+            set(message, each.getKey(), (Long) each.getValue());
+        }
         return message;
+    }
+
+    /** By name, since no single version has them all: setDelayTimeMs and its like came with 5.0. */
+    static void set(Message message, String setter, long value) throws Exception {
+        Message.class.getMethod(setter, long.class).invoke(message, value);
     }
 
     private static byte[] body(Request request) {

@@ -25,9 +25,14 @@ final class Producers {
         producer.setRetryTimesWhenSendFailed((int) request.number("retries", 0));
         producer.setRetryTimesWhenSendAsyncFailed((int) request.number("retries", 0));
         producer.setSendMsgTimeout((int) request.number("timeoutMs", 3000));
-        producer.setVipChannelEnabled(request.flag("vip", false));
+        if (request.has("vip")) {
+            producer.setVipChannelEnabled(request.flag("vip", false));
+        }
         if (request.has("createTopicKey")) {
             producer.setCreateTopicKey(request.text("createTopicKey"));
+        }
+        if (request.has("heartbeatMs")) {
+            producer.setHeartbeatBrokerInterval((int) request.number("heartbeatMs"));
         }
         producer.start();
         started.put(name, producer);

@@ -4,7 +4,6 @@ import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
-import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
@@ -21,12 +20,15 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /**
  * The client side of deploy/quickstart.sh, in one process for both roles, since each start of a JVM costs a second. Reads one
- * word a line on standard input, writes lines of fields separated by tabs:
+ * command a line on standard input, writes lines of fields separated by tabs:
  *
  * <pre>
  * control          sends one message with a time ahead through the address given, prints "message" when it comes
  * through ADDRESS  a producer and a push consumer against that name server instead, prints "ready"
- * send             the four messages, prints "sent" for each, then "done"; "message" as they come
+ * producer ADDRESS just a producer against that name server, prints "ready"
+ * send             the messages of the table that any version can send, prints "sent" for each, then "done"; "message" as
+ *                  they come, whoever sent them
+ * setter VERSION   one message with a setter that only clients of 5.x have, prints "sent", then "done"
  * again ADDRESS    one more consumer, for when that address was gone for a moment, prints "ready"
  *
  * sent     HOW  DUE
@@ -37,12 +39,12 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 public final class Quickstart {
     private static final String TIME_PROPERTY = "__STARTDELIVERTIME";
     private static final String HOW_PROPERTY = "how";
+    private static final String DUE_PROPERTY = "due";
     /** The first send of a producer looks up the route and opens connections: this one, so that no message of the table does. */
     private static final String WARM_UP = "warm-up";
 
     private final PrintStream out;
     private final String topic;
-    private final Map<String, Long> due = new ConcurrentHashMap<>();
     private final CountDownLatch controlSeen = new CountDownLatch(1);
     private final Set<String> printed = ConcurrentHashMap.newKeySet();
     private int consumers;
@@ -54,14 +56,16 @@ public final class Quickstart {
         this.topic = topic;
     }
 
-    /** Arguments: the address of the real name server, and a topic to create. */
+    /** Arguments: the topic, and, by whom it is to be created and first used, the address of the real name server. */
     public static void main(String[] args) {
         PrintStream out = System.out;
         try {
             out = Driver.takeStdout();
-            Quickstart quickstart = new Quickstart(out, args[1]);
-            quickstart.createTopic(args[0]);
-            quickstart.connect(args[0]);
+            Quickstart quickstart = new Quickstart(out, args[0]);
+            if (args.length > 1) {
+                quickstart.createTopic(args[1]);
+                quickstart.connect(args[1]);
+            }
             quickstart.obey();
         } catch (Throwable failure) {
             out.println("failed\t" + String.valueOf(failure).replaceAll("\\s+", " "));
@@ -76,7 +80,7 @@ public final class Quickstart {
             String[] words = line.split(" ");
             switch (words[0]) {
                 case "control":
-                    send("control", "", System.currentTimeMillis() + 3000);
+                    sendTimed("control", 3000);
                     controlSeen.await(10, TimeUnit.SECONDS);
                     break;
                 case "through":
@@ -87,8 +91,15 @@ public final class Quickstart {
                     consume(words[1]);
                     print("ready");
                     break;
+                case "producer":
+                    produce(words[1]);
+                    print("ready");
+                    break;
                 case "send":
                     sendAll();
+                    break;
+                case "setter":
+                    sendBySetter("client " + words[1] + " +4,321 ms", 4321);
                     break;
                 default:
                     throw new IllegalArgumentException(line);
@@ -106,14 +117,18 @@ public final class Quickstart {
     }
 
     private void connect(String namesrv) throws Exception {
+        produce(namesrv);
+        consumer = consume(namesrv);
+        print("ready");
+    }
+
+    private void produce(String namesrv) throws Exception {
         producer = new DefaultMQProducer("quickstart-producers");
         producer.setNamesrvAddr(namesrv);
         // Its own instance name for every address: clients that share one share their connections too.
         producer.setInstanceName("producer@" + namesrv.replace(':', '-'));
         producer.start();
-        send(WARM_UP, "", 0);
-        consumer = consume(namesrv);
-        print("ready");
+        send(message(WARM_UP, System.currentTimeMillis()));
     }
 
     /**
@@ -139,24 +154,39 @@ public final class Quickstart {
     }
 
     private void sendAll() throws Exception {
-        send("time +1,234 ms", "", System.currentTimeMillis() + 1234);
-        send("time +6,000 ms", "", System.currentTimeMillis() + 6000);
-        send("level 1", "1", System.currentTimeMillis() + 1000);
-        send("plain", "", 0);
+        sendTimed("time +1,234 ms", 1234);
+        sendTimed("time +6,000 ms", 6000);
+        Message level = message("level 1", System.currentTimeMillis() + 1000);
+        level.setDelayTimeLevel(1);
+        send(level);
+        send(message("plain", System.currentTimeMillis()));
         print("done");
     }
 
-    private void send(String how, String level, long dueMs) throws Exception {
+    private void sendTimed(String how, long aheadMs) throws Exception {
+        long dueMs = System.currentTimeMillis() + aheadMs;
+        Message message = message(how, dueMs);
+        MessageAccessor.putProperty(message, TIME_PROPERTY, String.valueOf(dueMs));
+        send(message);
+    }
+
+    private void sendBySetter(String how, long delayMs) throws Exception {
+        Message message = message(how, System.currentTimeMillis() + delayMs);
+        Messages.set(message, "setDelayTimeMs", delayMs);
+        send(message);
+        print("done");
+    }
+
+    private Message message(String how, long dueMs) {
         Message message = new Message(topic, ("quickstart: " + how).getBytes(StandardCharsets.UTF_8));
         message.putUserProperty(HOW_PROPERTY, how);
-        if (!level.isEmpty()) {
-            message.setDelayTimeLevel(Integer.parseInt(level));
-        } else if (dueMs > 0) {
-            MessageAccessor.putProperty(message, TIME_PROPERTY, String.valueOf(dueMs));
-        }
-        due.put(how, dueMs > 0 ? dueMs : System.currentTimeMillis());
+        message.putUserProperty(DUE_PROPERTY, String.valueOf(dueMs));
+        return message;
+    }
+
+    private void send(Message message) throws Exception {
         producer.send(message);
-        print("sent", how, due.get(how));
+        print("sent", message.getUserProperty(HOW_PROPERTY), message.getUserProperty(DUE_PROPERTY));
     }
 
     private void arrived(MessageExt message) {
@@ -166,7 +196,7 @@ public final class Quickstart {
         if (how.equals(WARM_UP) || !printed.add(message.getQueueId() + "/" + message.getQueueOffset())) {
             return;
         }
-        print("message", how, due.get(how), message.getStoreTimestamp(), now);
+        print("message", how, message.getUserProperty(DUE_PROPERTY), message.getStoreTimestamp(), now);
         if (how.equals("control")) {
             controlSeen.countDown();
         }
