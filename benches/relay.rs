@@ -16,6 +16,7 @@ use rocketmq_timer_proxy::budget::Budget;
 use rocketmq_timer_proxy::clock::{Clock, SystemClock};
 use rocketmq_timer_proxy::config::Policy;
 use rocketmq_timer_proxy::metrics::Metrics;
+use rocketmq_timer_proxy::namesrv::endpoints::Lease;
 use rocketmq_timer_proxy::remoting::command::Command;
 use rocketmq_timer_proxy::remoting::frame::Frame;
 use rocketmq_timer_proxy::remoting::route::BrokerId;
@@ -161,6 +162,7 @@ async fn sessions(listener: TcpListener, behind: SocketAddr, ended: oneshot::Rec
         host: Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
         port: 20_000,
         vip: false,
+        lease: Lease::default(),
         target: seen,
     };
     listener::spawn(listener, door, Arc::clone(&shared));

@@ -22,6 +22,7 @@ use crate::dispatch::lane::Pace;
 use crate::metrics::Metrics;
 use crate::namesrv::endpoints::{EndpointSettings, Endpoints, NewEndpoint};
 use crate::namesrv::facade;
+use crate::namesrv::routes::{LastRoutes, RouteSettings};
 use crate::session;
 use crate::shutdown::{self, Stage, Stop, Stopping};
 use crate::store::{self, Due, OpenError, Opening, Recovery, Store};
@@ -250,7 +251,9 @@ impl App {
             ip: config.listen.ip(),
             advertise: config.advertise.clone(),
             ports: config.broker_ports,
+            map: config.broker_map.clone(),
             file: config.data_dir.join("endpoints.json"),
+            clock: Arc::clone(&common.clock),
         };
         let endpoints = Endpoints::start(settings, cluster.clone(), created);
         endpoints.settled().await;
@@ -259,6 +262,11 @@ impl App {
             nameservers,
             cluster,
             endpoints,
+            routes: LastRoutes::start(
+                RouteSettings::in_dir(&config.data_dir),
+                Arc::clone(&common.clock),
+                common.metrics.clone(),
+            ),
             budget: Budget::new(NAMES_FRAMES),
             metrics: common.metrics.clone(),
             clock: Arc::clone(&common.clock),

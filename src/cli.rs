@@ -12,6 +12,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
+use crate::config::broker_map::BrokerMap;
 use crate::config::units::{Bytes, Millis, parse_duration, parse_size};
 use crate::config::{self, BadDelay, BrokerPorts, Config, Flush, Invalid, Policy};
 
@@ -180,6 +181,18 @@ struct Serve {
     )]
     broker_ports: BrokerPorts,
 
+    /// Ports of certain brokers, from 3 to 65535, in --broker-ports or not; ID 0 is the master. A broker
+    /// takes PORT and PORT-2. For firewalls and port maps that are written down [default: none].
+    #[arg(
+        long,
+        value_name = "NAME:ID=PORT[,NAME:ID=PORT]",
+        env = "ROCKETMQ_TIMER_PROXY_BROKER_MAP",
+        hide_env_values = true,
+        hide_default_value = true,
+        default_value = ""
+    )]
+    broker_map: BrokerMap,
+
     /// Directory of the held messages, created if missing. One process at a time may use it.
     #[arg(
         long,
@@ -323,6 +336,7 @@ impl Serve {
             listen: self.listen,
             advertise,
             broker_ports: self.broker_ports,
+            broker_map: self.broker_map,
             data_dir: self.data_dir,
             policy: Policy {
                 delay_levels_ms: self.delay_levels.0,

@@ -4,12 +4,14 @@
 //! Made by [`crate::cli`], read by everyone. Parsing of single values lives here with their types,
 //! so that a value means the same wherever it is read.
 
+pub mod broker_map;
 pub mod units;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use broker_map::BrokerMap;
 use units::{Bytes, Millis, parse_duration};
 
 /// Default of `--listen`.
@@ -56,6 +58,8 @@ pub struct Config {
     pub advertise: String,
     /// Local ports that stand for brokers.
     pub broker_ports: BrokerPorts,
+    /// Ports chosen for some brokers.
+    pub broker_map: BrokerMap,
     /// Where held messages live.
     pub data_dir: PathBuf,
     /// The delay policy.
@@ -270,6 +274,18 @@ impl Config {
             }
         }
         let (listen, admin) = (self.listen.ip(), self.admin.ip());
+        for (flag, address) in listeners {
+            // Broker ports are bound on the address of --listen.
+            let shared =
+                address.ip() == listen || listen.is_unspecified() || address.ip().is_unspecified();
+            let taking = self.broker_map.taking(address.port());
+            if let Some(entry) = taking.filter(|_| shared) {
+                return Err(Invalid(format!(
+                    "--broker-map {entry} takes the port of {flag} {address} (a broker takes PORT \
+                     and PORT-2): choose another for one of the two"
+                )));
+            }
+        }
         let shared = listen == admin || listen.is_unspecified() || admin.is_unspecified();
         if shared && self.listen.port() != 0 && self.listen.port() == self.admin.port() {
             return Err(Invalid(format!(
@@ -303,6 +319,7 @@ impl Config {
                     BrokerPorts::Range(first, last) => format!("{first}-{last}"),
                 },
             ),
+            ("broker-map", self.broker_map.to_string()),
             ("data-dir", self.data_dir.display().to_string()),
             ("delay-levels", if levels.is_empty() { "off".to_owned() } else { levels.join(" ") }),
             ("max-delay", Millis(i128::from(self.policy.max_delay_ms)).to_string()),

@@ -107,6 +107,8 @@ pub struct Metrics {
     pub upstream_late_answers: Counter,
     /// Name-server requests that moved on to another name server.
     pub upstream_failovers: Counter,
+    /// Route queries answered with what was last known, since no name server answered.
+    pub namesrv_last_known: Counter,
     registry: Arc<Registry>,
 }
 
@@ -156,6 +158,7 @@ impl Metrics {
             ),
             upstream_late_answers: f.add("upstream_late_answers", "Answers nobody waits for"),
             upstream_failovers: f.add("upstream_failovers", "Moves to another name server"),
+            namesrv_last_known: f.add("namesrv_last_known", "Routes served as last known"),
             registry: Arc::new(families.0),
         }
     }

@@ -50,6 +50,7 @@ fn every_flag_changes_the_configuration() {
         ("listen", "127.0.0.1:0"),
         ("advertise", "proxy.example"),
         ("broker-ports", "0"),
+        ("broker-map", "a:0=20011,b:1=30001"),
         ("data-dir", "/elsewhere"),
         ("delay-levels", "off"),
         ("max-delay", "2h"),

@@ -6,6 +6,7 @@ fn config() -> Config {
         listen: DEFAULT_LISTEN.parse().unwrap(),
         advertise: "127.0.0.1".to_owned(),
         broker_ports: DEFAULT_BROKER_PORTS.parse().unwrap(),
+        broker_map: BrokerMap::default(),
         data_dir: DEFAULT_DATA_DIR.into(),
         policy: Policy::default(),
         flush: Flush::Sync,
@@ -135,6 +136,82 @@ fn contradictions_are_refused_with_both_sides_named() {
     assert_eq!(stock.check(), Ok(()), "nobody wrote the stock table");
     stock.admin = "127.0.0.2:9877".parse().unwrap();
     assert_eq!(stock.check(), Ok(()), "one port on two addresses");
+}
+
+#[test]
+fn a_broker_map_is_read_and_shown() {
+    let map: BrokerMap = "broker-b:1=3,broker-a:0=65535,a:b:0=20011,".parse().unwrap();
+    assert_eq!(map.port("broker-a", 0), Some(65_535));
+    assert_eq!(map.port("broker-b", 1), Some(3));
+    assert_eq!(map.port("a:b", 0), Some(20_011), "a name may hold what separates");
+    assert_eq!(map.port("broker-a", 1), None);
+    assert_eq!(map.to_string(), "a:b:0=20011,broker-a:0=65535,broker-b:1=3");
+    assert_eq!(map.to_string().parse(), Ok(map.clone()));
+    assert_eq!("".parse(), Ok(BrokerMap::default()));
+    for (port, touched) in [(20_008, false), (20_009, true), (20_010, false), (20_011, true)] {
+        assert_eq!(map.touches(port), touched, "{port}");
+    }
+    assert!(map.touches(20_013), "its VIP port is pinned");
+}
+
+#[test]
+fn a_broker_map_that_clashes_is_refused_with_the_entry_and_what_is_allowed() {
+    for bad in [
+        "a",
+        "a:0",
+        "a=5",
+        ":0=5",
+        " a:0=5",
+        "a:x=5",
+        "a:-1=5",
+        "a:+1=5",
+        "a:=5",
+        "a:0=",
+        "a:0=x",
+        "a:0=0",
+        "a:0=2",
+        "a:0=65536",
+        "a:0=+5",
+        "a:0=5,,b:0=9",
+        ",",
+        "a:0=5;b:0=9",
+        "a:9223372036854775808=5",
+    ] {
+        let said = bad.parse::<BrokerMap>().unwrap_err().to_string();
+        assert!(said.contains("NAME:ID=PORT with ID 0 for the master and a PORT from 3 to 65535"));
+    }
+    let said = |text: &str| text.parse::<BrokerMap>().unwrap_err().to_string();
+    assert!(said("a:0=x").starts_with(r#"entry 1 ("a:0=x") cannot be read: "#));
+    let twice = said("a:0=20011,b:0=20015,a:0=20020");
+    assert!(twice.starts_with(r#"entry 3 ("a:0=20020") names a broker that has an entry"#));
+    for (port, clash) in [(20_011, true), (20_013, true), (20_009, true), (20_012, false)] {
+        let text = format!("a:0=20011,b:0={port}");
+        let refused = text.parse::<BrokerMap>().map_err(|err| err.to_string());
+        let words =
+            format!(r#"entry 2 ("b:0={port}") overlaps a:0=20011: a broker takes PORT and"#);
+        assert_eq!(refused.is_err(), clash, "{port}");
+        assert!(refused.err().is_none_or(|said| said.starts_with(&words)));
+    }
+}
+
+#[test]
+fn pinned_ports_keep_clear_of_the_proxys_own() {
+    let pin = |text: &str| text.parse::<BrokerMap>().unwrap();
+    for (flag, port) in [("--listen 127.0.0.1:9877", 9_877), ("--admin 127.0.0.1:9878", 9_878)] {
+        for at in [port, port + 2] {
+            let said = refusal(|c| c.broker_map = pin(&format!("a:0={at}")));
+            let words = format!("--broker-map a:0={at} takes the port of {flag} (a broker takes");
+            assert!(said.starts_with(&words), "{said}");
+        }
+    }
+    let mut fine = config();
+    fine.broker_map = pin("a:0=9881,b:0=20001,c:0=65535");
+    assert_eq!(fine.check(), Ok(()), "in the range and out of it");
+    fine.broker_map = pin("a:0=9878");
+    fine.admin = "127.0.0.2:9878".parse().unwrap();
+    assert_eq!(fine.check(), Ok(()), "one port on two addresses");
+    fine.listen = "0.0.0.0:9877".parse().unwrap();
+    assert!(fine.check().is_err(), "a wildcard takes it everywhere");
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! the table, binds and writes the file; readers see snapshots. Never hands out a port that is not
 //! bound, and never a real address.
 
+mod lease;
 mod ports;
 mod saved;
 
@@ -13,20 +14,30 @@ use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+pub use self::lease::{InUse, Lease};
 use self::ports::{Pair, Ports};
+use crate::clock::Clock;
 use crate::config::BrokerPorts;
+use crate::config::broker_map::BrokerMap;
 use crate::disk::Disk;
 use crate::remoting::route::{BrokerId, Ours};
 use crate::upstream::cluster::Cluster;
 
+/// A pair without route and without connection for so long is free for others.
+const UNUSED_FOR: Duration = Duration::from_secs(24 * 3600);
+/// Pause between two looks for such pairs.
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
+
 /// What the table is made from.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct EndpointSettings {
     /// Address on which the listeners are bound.
     pub ip: IpAddr,
@@ -34,8 +45,12 @@ pub struct EndpointSettings {
     pub advertise: String,
     /// The ports to choose from.
     pub ports: BrokerPorts,
+    /// Ports chosen by the user.
+    pub map: BrokerMap,
     /// Where the choice is kept.
     pub file: PathBuf,
+    /// Says how long a pair has been unused.
+    pub clock: Arc<dyn Clock>,
 }
 
 /// A broker that now has its ports.
@@ -47,6 +62,8 @@ pub struct NewEndpoint {
     pub port: u16,
     /// Both listeners, bound: P, and P-2 for the VIP channel.
     pub listeners: [EndpointListener; 2],
+    /// Counts the connections on the pair, and says when it has to be closed.
+    pub lease: Lease,
     /// The broker's real address as it changes; `None` while the cluster does not have it.
     pub target: watch::Receiver<Option<String>>,
 }
@@ -75,6 +92,20 @@ pub enum EndpointError {
         /// Its id.
         id: i64,
     },
+    /// The user chose a port that is not to be had.
+    #[error(
+        "--broker-map gives broker {broker} (id {id}) port {port}, and {port} or {} is taken: free \
+         both, or choose another",
+        port - 2
+    )]
+    Pinned {
+        /// Broker name.
+        broker: String,
+        /// Its id.
+        id: i64,
+        /// The port.
+        port: u16,
+    },
     /// The choice could not be kept, so that a restart would break the routes given out.
     #[error("cannot keep the broker ports in {file}: {why}")]
     Kept {
@@ -91,11 +122,18 @@ pub enum EndpointError {
 /// The table; clones share it. Dropping the last clone ends its task.
 #[derive(Debug, Clone)]
 pub struct Endpoints {
-    ports: Arc<ArcSwap<BTreeMap<BrokerId, u16>>>,
+    given: Arc<ArcSwap<BTreeMap<BrokerId, Given>>>,
     advertise: String,
     cluster: Cluster,
     ask: mpsc::Sender<Ask>,
     _task: Arc<DropGuard>,
+}
+
+/// A bound pair.
+#[derive(Debug, Clone)]
+struct Given {
+    port: u16,
+    lease: Lease,
 }
 
 struct Ask {
@@ -113,7 +151,7 @@ impl Endpoints {
         cluster: Cluster,
         created: mpsc::Sender<NewEndpoint>,
     ) -> Self {
-        let ports = Arc::new(ArcSwap::default());
+        let given = Arc::new(ArcSwap::default());
         let (ask, asked) = mpsc::channel(64);
         let advertise = match settings.advertise.parse() {
             Ok(IpAddr::V6(ip)) => format!("[{ip}]"),
@@ -121,19 +159,21 @@ impl Endpoints {
         };
         let kept = saved::read(&settings.file);
         let owner = Owner {
-            ports: Ports::new(settings.ip, settings.ports),
+            ports: Ports::new(settings.ip, settings.ports, settings.map),
             written: kept.clone(),
             kept,
             file: settings.file,
             open: BTreeMap::new(),
+            used: BTreeMap::new(),
+            clock: settings.clock,
             refused: BTreeMap::new(),
-            published: Arc::clone(&ports),
+            published: Arc::clone(&given),
             cluster: cluster.watch(),
             created,
         };
         let stop = CancellationToken::new();
         tokio::spawn(stop.clone().run_until_cancelled_owned(owner.run(asked)));
-        Self { ports, advertise, cluster, ask, _task: Arc::new(stop.drop_guard()) }
+        Self { given, advertise, cluster, ask, _task: Arc::new(stop.drop_guard()) }
     }
 
     /// Returns once each of `brokers` has its ports, bound and kept.
@@ -141,8 +181,15 @@ impl Endpoints {
         &self,
         brokers: impl IntoIterator<Item = &BrokerId>,
     ) -> Result<(), EndpointError> {
-        let known = self.ports.load_full();
-        let brokers = brokers.into_iter().filter(|b| !known.contains_key(b));
+        let known = self.given.load_full();
+        let unknown = |broker: &&BrokerId| match known.get(broker) {
+            Some(given) => {
+                given.lease.touch();
+                false
+            }
+            None => true,
+        };
+        let brokers = brokers.into_iter().filter(unknown);
         let brokers: Vec<_> = brokers.cloned().collect();
         if brokers.is_empty() {
             return Ok(());
@@ -164,15 +211,18 @@ impl Endpoints {
     }
 
     /// The ports given out so far.
-    pub fn ports(&self) -> Arc<BTreeMap<BrokerId, u16>> {
-        self.ports.load_full()
+    pub fn ports(&self) -> BTreeMap<BrokerId, u16> {
+        let given = self.given.load();
+        given.iter().map(|(broker, given)| (broker.clone(), given.port)).collect()
     }
 }
 
 impl Ours for Endpoints {
     fn by_id(&self, broker: &BrokerId) -> Option<String> {
-        let port = *self.ports.load().get(broker)?;
-        Some(format!("{}:{port}", self.advertise))
+        let given = self.given.load();
+        let given = given.get(broker)?;
+        given.lease.touch();
+        Some(format!("{}:{}", self.advertise, given.port))
     }
 
     fn by_address(&self, address: &str) -> Option<String> {
@@ -192,9 +242,12 @@ struct Owner {
     file: PathBuf,
     /// Brokers with listeners, and where they lead.
     open: BTreeMap<BrokerId, watch::Sender<Option<String>>>,
+    /// When each kept pair was last seen in use (monotonic clock): not before this process began.
+    used: BTreeMap<BrokerId, Duration>,
+    clock: Arc<dyn Clock>,
     /// Brokers that got none, as logged.
     refused: BTreeMap<BrokerId, String>,
-    published: Arc<ArcSwap<BTreeMap<BrokerId, u16>>>,
+    published: Arc<ArcSwap<BTreeMap<BrokerId, Given>>>,
     cluster: watch::Receiver<BTreeMap<BrokerId, String>>,
     created: mpsc::Sender<NewEndpoint>,
 }
@@ -204,15 +257,20 @@ impl Owner {
         let kept: Vec<_> = self.kept.keys().cloned().collect();
         self.open_or_log(kept).await;
         self.follow().await;
+        let mut sweep = interval(SWEEP_EVERY);
+        sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 biased;
+                _ = sweep.tick() => self.sweep().await,
                 changed = self.cluster.changed() => match changed {
                     Ok(()) => self.follow().await,
                     Err(_) => return,
                 },
                 ask = asked.recv() => match ask {
                     Some(Ask { brokers, done }) => {
+                        // Those asked for may need what others have left.
+                        self.sweep().await;
                         let outcome = self.open_all(&brokers).await;
                         // Whoever asked may have left.
                         drop(done.send(outcome));
@@ -286,6 +344,54 @@ impl Owner {
         outcome
     }
 
+    /// Frees the pairs that nobody has used for long.
+    async fn sweep(&mut self) {
+        let now = self.clock.monotonic();
+        let (given, cluster) = (self.published.load_full(), self.cluster.borrow().clone());
+        let mut unused = Vec::new();
+        for broker in self.kept.keys() {
+            let lease = given.get(broker).map(|given| &given.lease);
+            // Asked first: the answer covers the time since the last sweep.
+            let in_use = lease.is_some_and(Lease::was_used) || cluster.contains_key(broker);
+            let used = self.used.entry(broker.clone()).or_insert(now);
+            if in_use {
+                *used = now;
+            } else if now.saturating_sub(*used) >= UNUSED_FOR {
+                unused.push(broker.clone());
+            }
+        }
+        if unused.is_empty() {
+            return;
+        }
+        for broker in &unused {
+            self.free(broker);
+        }
+        if let Err(err) = self.keep().await {
+            // A restart would open them again, for 24 h more; the next change tries to write.
+            tracing::error!(%err, "freed broker ports are still in the file");
+        }
+    }
+
+    fn free(&mut self, broker: &BrokerId) {
+        let port = self.kept.remove(broker);
+        self.used.remove(broker);
+        self.refused.remove(broker);
+        tracing::info!(?broker, port, "broker's ports are free: unused for 24 h");
+        let Some(target) = self.open.remove(broker) else { return };
+        // Whoever connects at this very moment is cut.
+        target.send_replace(None);
+        let given = self.published.load_full();
+        self.published.rcu(|given| {
+            let mut given = BTreeMap::clone(given);
+            given.remove(broker);
+            given
+        });
+        if let Some(Given { port, lease }) = given.get(broker) {
+            lease.free();
+            self.ports.freed(*port);
+        }
+    }
+
     async fn keep(&mut self) -> Result<(), EndpointError> {
         if self.written == self.kept {
             return Ok(());
@@ -310,19 +416,23 @@ impl Owner {
         let address = self.cluster.borrow().get(&broker).cloned();
         let (target, watched) = watch::channel(address);
         let port = pair.port;
+        let lease = Lease::default();
         let endpoint = NewEndpoint {
             broker: broker.clone(),
             port,
+            lease: lease.clone(),
             listeners: pair.listeners(),
             target: watched,
         };
         let sent = self.created.send(endpoint).await;
         sent.map_err(|_| EndpointError::Stopping)?;
         self.open.insert(broker.clone(), target);
-        self.published.rcu(|ports| {
-            let mut ports = BTreeMap::clone(ports);
-            ports.insert(broker.clone(), port);
-            ports
+        self.used.insert(broker.clone(), self.clock.monotonic());
+        let new = Given { port, lease };
+        self.published.rcu(|given| {
+            let mut given = BTreeMap::clone(given);
+            given.insert(broker.clone(), new.clone());
+            given
         });
         Ok(())
     }

@@ -22,6 +22,7 @@ use tokio_util::task::TaskTracker;
 
 use self::answer::Answering;
 use super::endpoints::Endpoints;
+use super::routes::LastRoutes;
 use crate::budget::{Budget, Spent};
 use crate::clock::Clock;
 use crate::metrics::{Metrics, Why};
@@ -56,6 +57,8 @@ pub struct Parts {
     pub cluster: Cluster,
     /// Which ports to name.
     pub endpoints: Endpoints,
+    /// What to say while no name server answers.
+    pub routes: LastRoutes,
     /// For frames over 16 KiB.
     pub budget: Budget,
     /// Rejected connections.
@@ -77,6 +80,7 @@ pub async fn serve(listener: TcpListener, parts: Parts) {
             nameservers: parts.nameservers,
             cluster: parts.cluster,
             endpoints: parts.endpoints,
+            routes: parts.routes,
         },
         budget: parts.budget,
         metrics: parts.metrics,
@@ -88,6 +92,7 @@ pub async fn serve(listener: TcpListener, parts: Parts) {
     facade.accept(listener, parts.stopping).await;
     facade.tasks.close();
     facade.tasks.wait().await;
+    facade.answering.routes.flush().await;
 }
 
 struct Facade {

@@ -2,3 +2,4 @@
 
 pub mod endpoints;
 pub mod facade;
+pub mod routes;

@@ -8,7 +8,7 @@
 //! Called by the name-server facade and by whoever looks up where a broker is. Never decides who
 //! stands for a broker; that is [`Ours`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::json::{JsonError, Reader, Text, write_string};
@@ -65,7 +65,7 @@ pub fn rewrite(body: &[u8], ours: &dyn Ours) -> Result<Vec<u8>, RouteError> {
             }
         };
         match replacement {
-            Some(replacement) => replacements.push((address.span(), replacement)),
+            Some(replacement) => replacements.push((address.span(), written(&replacement))),
             None => return Err(RouteError(format!("nobody stands for {}", utf8(&address)?))),
         }
         Ok(())
@@ -73,18 +73,25 @@ pub fn rewrite(body: &[u8], ours: &dyn Ours) -> Result<Vec<u8>, RouteError> {
     Ok(splice(body, replacements))
 }
 
-/// `body` with the strings in `replacements` written in place of what stood there.
-fn splice(body: &[u8], mut replacements: Vec<(Range<usize>, String)>) -> Vec<u8> {
+/// `body` with each of `replacements` in place of what stood there.
+fn splice(body: &[u8], mut replacements: Vec<(Range<usize>, Vec<u8>)>) -> Vec<u8> {
     // In a broker's object the addresses may stand after other places: order is the body's.
     replacements.sort_by_key(|(span, _)| span.start);
     let mut out = Vec::with_capacity(body.len() + 16 * replacements.len());
     let mut copied = 0;
     for (span, replacement) in replacements {
         out.extend_from_slice(body.get(copied..span.start).unwrap_or_default());
-        write_string(replacement.as_bytes(), &mut out);
+        out.extend_from_slice(&replacement);
         copied = span.end;
     }
     out.extend_from_slice(body.get(copied..).unwrap_or_default());
+    out
+}
+
+/// `text` as a JSON string.
+fn written(text: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len() + 2);
+    write_string(text.as_bytes(), &mut out);
     out
 }
 
@@ -94,6 +101,98 @@ pub trait Ours {
     fn by_id(&self, broker: &BrokerId) -> Option<String>;
     /// `host:port` of the listener for this real address.
     fn by_address(&self, address: &str) -> Option<String>;
+}
+
+// === broker ids as keys ===
+
+/// Whether the ids in `brokerAddrs` of a 105 body are quoted; `None` where there is none.
+pub fn ids_are_quoted(body: &[u8]) -> Result<Option<bool>, RouteError> {
+    let mut first = None;
+    each_id(body, &mut |id| {
+        first.get_or_insert(id.quote().is_some());
+        Ok(())
+    })?;
+    Ok(first)
+}
+
+/// A 105 body with the ids in `brokerAddrs` quoted, or not: a body that was answered to one client
+/// in the form that another asks for.
+pub fn with_ids_quoted(body: &[u8], quoted: bool) -> Result<Vec<u8>, RouteError> {
+    let mut replacements = Vec::new();
+    each_id(body, &mut |id| {
+        if id.quote().is_some() != quoted {
+            let number = utf8(&id)?;
+            // Only numbers mean the same without quotes.
+            let plain = number.parse::<i64>().is_ok();
+            let plain = plain.then(|| number.clone().into_bytes());
+            let bare = plain.ok_or_else(|| RouteError("a broker id is no number".to_owned()))?;
+            replacements.push((id.span(), if quoted { written(&number) } else { bare }));
+        }
+        Ok(())
+    })?;
+    Ok(splice(body, replacements))
+}
+
+fn each_id<'a>(
+    body: &'a [u8],
+    found: &mut dyn FnMut(Text<'a>) -> Result<(), RouteError>,
+) -> Result<(), RouteError> {
+    let mut broker = |reader: &mut Reader<'a>| {
+        fields(reader, &mut |reader, key| match key {
+            b"brokerAddrs" if reader.null() => Ok(()),
+            b"brokerAddrs" => reader.object(|reader, id| {
+                found(id)?;
+                Ok(reader.skip()?)
+            }),
+            _ => Ok(reader.skip()?),
+        })
+    };
+    members(body, &mut |reader, key| match key {
+        b"brokerDatas" => values(reader, &mut broker),
+        _ => Ok(reader.skip()?),
+    })
+}
+
+/// A 106 body with these brokers, in the form of a 4.x name server: compact, ids without quotes.
+pub fn cluster_body(brokers: &BTreeMap<BrokerId, String>) -> Vec<u8> {
+    let mut tables = BTreeMap::<&str, (&str, Vec<u8>)>::new();
+    let mut clusters = BTreeMap::<&str, BTreeSet<&str>>::new();
+    for (broker, address) in brokers {
+        clusters.entry(&broker.cluster).or_default().insert(&broker.name);
+        let (_, addresses) = tables.entry(&broker.name).or_insert((&broker.cluster, Vec::new()));
+        if !addresses.is_empty() {
+            addresses.push(b',');
+        }
+        addresses.extend_from_slice(format!("{}:", broker.id).as_bytes());
+        addresses.extend_from_slice(&written(address));
+    }
+    let tables = tables.into_iter().map(|(name, (cluster, addresses))| {
+        let (name, cluster) = (written(name), written(cluster));
+        let parts: [&[u8]; 8] = [
+            &name,
+            br#":{"brokerAddrs":{"#,
+            &addresses,
+            br#"},"brokerName":"#,
+            &name,
+            br#","cluster":"#,
+            &cluster,
+            b"}",
+        ];
+        parts.concat()
+    });
+    let clusters = clusters.into_iter().map(|(cluster, names)| {
+        let names: Vec<_> = names.into_iter().map(written).collect();
+        [&written(cluster), &b":["[..], &names.join(&b','), b"]"].concat()
+    });
+    let (tables, clusters): (Vec<_>, Vec<_>) = (tables.collect(), clusters.collect());
+    let parts: [&[u8]; 5] = [
+        br#"{"brokerAddrTable":{"#,
+        &tables.join(&b','),
+        br#"},"clusterAddrTable":{"#,
+        &clusters.join(&b','),
+        b"}}",
+    ];
+    parts.concat()
 }
 
 /// One entry of `queueDatas`: what a topic looks like on one broker.

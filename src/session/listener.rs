@@ -27,13 +27,14 @@ pub fn open(endpoint: NewEndpoint, host: Option<IpAddr>, shared: &Arc<Shared>) {
             host,
             port: endpoint.port,
             vip,
+            lease: endpoint.lease.clone(),
             target: endpoint.target.clone(),
         };
         spawn(listener, door, Arc::clone(shared));
     }
 }
 
-/// Accepts until stopping reaches [`Stage::Draining`], then closes the port.
+/// Accepts until stopping reaches [`Stage::Draining`] or the port is another's, then closes the port.
 pub fn spawn(listener: TcpListener, door: Door, shared: Arc<Shared>) {
     let tasks = shared.tasks.clone();
     tasks.spawn(accept(listener, Arc::new(door), shared));
@@ -46,6 +47,7 @@ async fn accept(listener: TcpListener, door: Arc<Door>, shared: Arc<Shared>) {
         let accepted = tokio::select! {
             biased;
             () = stopping.reached(Stage::Draining) => return,
+            () = door.lease.freed() => return,
             accepted = listener.accept() => accepted,
         };
         match accepted {
@@ -76,11 +78,13 @@ fn admit(client: TcpStream, peer: SocketAddr, door: &Arc<Door>, shared: &Arc<Sha
     };
     shared.metrics.session_opened.inc();
     shared.metrics.session_open.inc();
+    let in_use = door.lease.connected();
     let session = twin::serve(client, peer, Arc::clone(door), Arc::clone(shared));
     let open = shared.metrics.session_open.clone();
     shared.tasks.spawn(async move {
         session.await;
         open.dec();
+        drop(in_use);
         drop(place);
     });
 }

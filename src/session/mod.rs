@@ -29,6 +29,7 @@ use crate::budget::Budget;
 use crate::clock::Clock;
 use crate::config::Policy;
 use crate::metrics::Metrics;
+use crate::namesrv::endpoints::Lease;
 use crate::quiet::Quiet;
 use crate::remoting::route::BrokerId;
 use crate::shutdown::Stopping;
@@ -113,6 +114,8 @@ pub struct Door {
     pub port: u16,
     /// Whether this is the VIP listener, two below the other.
     pub vip: bool,
+    /// Counts the connections, and says when the port has to be closed.
+    pub lease: Lease,
     /// `host:port` of the broker now; `None` while it has none.
     pub target: watch::Receiver<Option<String>>,
 }

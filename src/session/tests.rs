@@ -20,6 +20,7 @@ use crate::budget::Budget;
 use crate::clock::{Clock, ManualClock};
 use crate::config::Policy;
 use crate::metrics::Metrics;
+use crate::namesrv::endpoints::Lease;
 use crate::remoting::command::Command;
 use crate::remoting::frame::Frame;
 use crate::remoting::header::FLAG_ONEWAY;
@@ -104,6 +105,7 @@ impl Rig {
             host: Some(IpAddr::V4(Ipv4Addr::new(10, 1, 2, 3))),
             port: 20_000,
             vip: false,
+            lease: Lease::default(),
             target: seen,
         };
         listener::spawn(listener, door.clone(), Arc::clone(&shared));

@@ -95,6 +95,12 @@ fn wrong_usage_is_named_and_exits_with_64() {
         (&["--listen", "localhost"], "'localhost' for '--listen <IP:PORT>'"),
         (&["--listen", "0.0.0.0:9877"], "--advertise is required"),
         (&["--broker-ports", "9800-9900"], "--listen 127.0.0.1:9877 lies in --broker-ports"),
+        (
+            &["--broker-map", "a:0=5,b:0=7"],
+            "'a:0=5,b:0=7' for '--broker-map <NAME:ID=PORT[,NAME:ID=PORT]>': entry 2",
+        ),
+        (&["--broker-map", "a:0=2"], "a PORT from 3 to 65535"),
+        (&["--broker-map", "a:0=9879"], "a:0=9879 takes the port of --listen 127.0.0.1:9877"),
         (&["--delay-levels", "1s 1x"], "level 2 is \"1x\""),
         (&["--delay-levels", ""], "--delay-levels <LIST>"),
         (&["--delay-levels", "1s 3h", "--max-delay", "2h"], "level 2 of --delay-levels is 3h"),
@@ -133,6 +139,10 @@ fn variables_set_flags_and_flags_win() {
     }
     let stray = "ROCKETMQ_TIMER_PROXY_MAXDELAY";
     assert!(said.lines().any(|line| line.contains("WARN") && line.contains(stray)), "{said}");
+
+    let mut command = proxy(&["serve", "--namesrv", "10.0.0.1:9876"]);
+    command.env("ROCKETMQ_TIMER_PROXY_BROKER_MAP", "a:0=1");
+    assert!(refused(command).contains("'a:0=1' for '--broker-map <NAME"));
 
     let mut command = proxy(&["serve", "--namesrv", "10.0.0.1:9876"]);
     command.env("ROCKETMQ_TIMER_PROXY_FLUSH", "never");

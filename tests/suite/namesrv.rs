@@ -3,6 +3,8 @@
 mod endpoints;
 mod facade;
 mod foreign;
+mod outage;
+mod unreachable;
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -12,9 +14,11 @@ use std::time::Duration;
 use rocketmq_timer_proxy::budget::Budget;
 use rocketmq_timer_proxy::clock::SystemClock;
 use rocketmq_timer_proxy::config::BrokerPorts;
+use rocketmq_timer_proxy::config::broker_map::BrokerMap;
 use rocketmq_timer_proxy::metrics::Metrics;
 use rocketmq_timer_proxy::namesrv::endpoints::{EndpointSettings, Endpoints, NewEndpoint};
 use rocketmq_timer_proxy::namesrv::facade::{Parts, serve};
+use rocketmq_timer_proxy::namesrv::routes::{LastRoutes, RouteSettings};
 use rocketmq_timer_proxy::remoting::route::BrokerId;
 use rocketmq_timer_proxy::shutdown::{Stop, stop};
 use rocketmq_timer_proxy::upstream::cluster::{Cluster, ClusterSettings};
@@ -41,7 +45,9 @@ fn endpoint_settings(directory: &Path, ports: BrokerPorts) -> EndpointSettings {
         ip: own_ip().into(),
         advertise: own_ip().to_string(),
         ports,
+        map: BrokerMap::default(),
         file: directory.join("endpoints.json"),
+        clock: Arc::new(SystemClock::new()),
     }
 }
 
@@ -59,6 +65,7 @@ fn patient() -> NameServerSettings {
 struct Proxy {
     address: String,
     endpoints: Endpoints,
+    cluster: Cluster,
     created: mpsc::Receiver<NewEndpoint>,
     stop: Stop,
     served: JoinHandle<()>,
@@ -95,19 +102,23 @@ impl Proxy {
         let address = listener.local_addr().unwrap().to_string();
         let (stop, stopping) = stop();
         let budget = Budget::new(8 * 1024 * 1024);
+        let routes = RouteSettings::in_dir(directory.path());
+        let clock = Arc::new(SystemClock::new());
         let parts = Parts {
             nameservers,
-            cluster,
+            cluster: cluster.clone(),
             endpoints: endpoints.clone(),
+            routes: LastRoutes::start(routes, clock.clone(), metrics.clone()),
             budget: budget.clone(),
             metrics: metrics.clone(),
-            clock: Arc::new(SystemClock::new()),
+            clock,
             stopping,
             max_connections: 2_000,
         };
         Self {
             address,
             endpoints,
+            cluster,
             created,
             stop,
             served: tokio::spawn(serve(listener, parts)),

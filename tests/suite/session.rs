@@ -9,6 +9,7 @@ use rocketmq_timer_proxy::budget::Budget;
 use rocketmq_timer_proxy::clock::SystemClock;
 use rocketmq_timer_proxy::config::Policy;
 use rocketmq_timer_proxy::metrics::Metrics;
+use rocketmq_timer_proxy::namesrv::endpoints::Lease;
 use rocketmq_timer_proxy::remoting::command::Command;
 use rocketmq_timer_proxy::remoting::route::BrokerId;
 use rocketmq_timer_proxy::session::{Door, Holder, Parts, Shared, listener};
@@ -64,6 +65,7 @@ impl Proxy {
             host: Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
             port: 20_000,
             vip: false,
+            lease: Lease::default(),
             target: seen,
         };
         listener::spawn(listener, door, Arc::clone(&shared));

@@ -3,6 +3,8 @@
 
 mod forwarded;
 mod garbage;
+mod listeners;
+mod outage;
 mod pages;
 mod refusals;
 mod relayed;

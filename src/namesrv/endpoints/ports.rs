@@ -12,10 +12,9 @@ use tokio::net::{TcpListener, TcpSocket};
 
 use super::{EndpointError, EndpointListener, is_taken};
 use crate::config::BrokerPorts;
+use crate::config::broker_map::{BrokerMap, VIP};
 use crate::remoting::route::BrokerId;
 
-/// How far below P the VIP port is [protocol: MixAll.brokerVIPChannel].
-const VIP: u16 = 2;
 /// Connections that wait to be accepted.
 const BACKLOG: u32 = 1024;
 /// Random tries before we give up on any free pair.
@@ -26,6 +25,7 @@ const ANY_TRIES: usize = 256;
 pub(super) struct Ports {
     ip: IpAddr,
     choice: BrokerPorts,
+    map: BrokerMap,
     /// Ports that are bound.
     bound: BTreeSet<u16>,
 }
@@ -39,16 +39,24 @@ pub(super) struct Pair {
 }
 
 impl Ports {
-    pub(super) fn new(ip: IpAddr, choice: BrokerPorts) -> Self {
-        Self { ip, choice, bound: BTreeSet::new() }
+    pub(super) fn new(ip: IpAddr, choice: BrokerPorts, map: BrokerMap) -> Self {
+        Self { ip, choice, map, bound: BTreeSet::new() }
     }
 
-    /// Binds the ports kept for `broker`, or else others that are kept for nobody.
+    /// Binds the ports pinned for `broker`; without a pin those kept for it, or else others that are
+    /// kept or pinned for nobody.
     pub(super) fn open(
         &mut self,
         broker: &BrokerId,
         kept: &BTreeMap<BrokerId, u16>,
     ) -> Result<Pair, EndpointError> {
+        if let Some(port) = self.map.port(&broker.name, broker.id) {
+            return self.bind(port).ok_or_else(|| EndpointError::Pinned {
+                broker: broker.name.clone(),
+                id: broker.id,
+                port,
+            });
+        }
         if let Some(&port) = kept.get(broker)
             && self.allows(port)
             && let Some(pair) = self.bind(port)
@@ -58,7 +66,10 @@ impl Ports {
         let others = kept.iter().filter(|(other, _)| *other != broker);
         let reserved: BTreeSet<u16> =
             others.flat_map(|(_, &port)| [port, port.saturating_sub(VIP)]).collect();
-        let free = |port: &u16| !reserved.contains(port) && !reserved.contains(&(port - VIP));
+        let map = self.map.clone();
+        let free = |port: &u16| {
+            !reserved.contains(port) && !reserved.contains(&(port - VIP)) && !map.touches(*port)
+        };
         let pair = match self.choice {
             BrokerPorts::Range(first, last) => {
                 let mut candidates = candidates(first, last, hash(broker));
@@ -75,11 +86,19 @@ impl Ports {
 
     /// Closes a pair that was not handed on.
     pub(super) fn release(&mut self, pair: Pair) {
-        self.bound.remove(&pair.port);
-        self.bound.remove(&(pair.port - VIP));
+        self.freed(pair.port);
+    }
+
+    /// The listeners of this pair have been closed, or will be at once.
+    pub(super) fn freed(&mut self, port: u16) {
+        self.bound.remove(&port);
+        self.bound.remove(&(port - VIP));
     }
 
     fn allows(&self, port: u16) -> bool {
+        if self.map.touches(port) {
+            return false;
+        }
         match self.choice {
             BrokerPorts::Any => port > VIP,
             BrokerPorts::Range(first, last) => {

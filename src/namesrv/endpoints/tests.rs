@@ -54,7 +54,7 @@ fn the_table_on_disk_reads_back_and_damage_gives_an_empty_one() {
 #[tokio::test]
 async fn a_pair_takes_both_ports_or_none() {
     let ip = IpAddr::from(Ipv4Addr::LOCALHOST);
-    let mut any = Ports::new(ip, BrokerPorts::Any);
+    let mut any = Ports::new(ip, BrokerPorts::Any, BrokerMap::default());
     let pair = any.open(&broker("broker-a", 0), &BTreeMap::new()).unwrap();
     let port = pair.port;
     // The same pair is wanted by name: its main port is free again, its VIP port is not.
@@ -63,7 +63,7 @@ async fn a_pair_takes_both_ports_or_none() {
     assert_eq!(vip.listener.local_addr().unwrap().port(), port - 2);
     drop(main);
     let kept = BTreeMap::from([(broker("broker-a", 0), port)]);
-    let mut again = Ports::new(ip, BrokerPorts::Range(port - 2, port));
+    let mut again = Ports::new(ip, BrokerPorts::Range(port - 2, port), BrokerMap::default());
     assert!(again.open(&broker("broker-a", 0), &kept).is_err());
     drop(vip);
     let pair = again.open(&broker("broker-a", 0), &kept).unwrap();
@@ -73,12 +73,12 @@ async fn a_pair_takes_both_ports_or_none() {
 #[tokio::test]
 async fn ports_kept_for_others_are_left_alone() {
     let ip = IpAddr::from(Ipv4Addr::LOCALHOST);
-    let mut any = Ports::new(ip, BrokerPorts::Any);
+    let mut any = Ports::new(ip, BrokerPorts::Any, BrokerMap::default());
     let pair = any.open(&broker("x", 0), &BTreeMap::new()).unwrap();
     let port = pair.port;
     drop(pair);
     let kept = BTreeMap::from([(broker("broker-a", 0), port)]);
-    let mut range = Ports::new(ip, BrokerPorts::Range(port - 2, port));
+    let mut range = Ports::new(ip, BrokerPorts::Range(port - 2, port), BrokerMap::default());
     let refused = range.open(&broker("broker-b", 0), &kept).unwrap_err();
     let words =
         "no free pair of ports in --broker-ports for broker broker-b (id 0, DefaultCluster)";

@@ -1,30 +1,45 @@
 //! What comes back for one name-server request: our own ports in route answers, one outcome for
 //! writes that every name server must have, a refusal for what only brokers may say, and the name
-//! server's own bytes for everything else.
+//! server's own bytes for everything else. While no name server answers, routes are those last known.
+
+use std::pin::pin;
+use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::time::timeout;
 
 use crate::namesrv::endpoints::Endpoints;
+use crate::namesrv::routes::LastRoutes;
 use crate::remoting::code::request::{
     ADD_WRITE_PERM_OF_BROKER, DELETE_KV_CONFIG, DELETE_TOPIC_IN_NAMESRV, GET_BROKER_CLUSTER_INFO,
     GET_ROUTEINFO_BY_TOPIC, GET_SYSTEM_TOPIC_LIST_FROM_NS, PUT_KV_CONFIG, QUERY_DATA_VERSION,
     REGISTER_BROKER, UNREGISTER_BROKER, UPDATE_NAMESRV_CONFIG, WIPE_WRITE_PERM_OF_BROKER,
 };
-use crate::remoting::code::response::{REQUEST_CODE_NOT_SUPPORTED, SUCCESS, SYSTEM_ERROR};
+use crate::remoting::code::response::{
+    REQUEST_CODE_NOT_SUPPORTED, SUCCESS, SYSTEM_ERROR, TOPIC_NOT_EXIST,
+};
 use crate::remoting::command::Command;
 use crate::remoting::frame::Frame;
 use crate::remoting::header::Header;
-use crate::remoting::route::{broker_addresses, rewrite};
+use crate::remoting::route::{broker_addresses, cluster_body, rewrite};
 use crate::upstream::UpstreamError;
 use crate::upstream::client::{Answer, Request};
 use crate::upstream::cluster::Cluster;
 use crate::upstream::nameservers::NameServers;
+
+/// During an outage, how long the name servers have before the last known route is served: a client
+/// waits 3 s and a silent name server takes all of them.
+const OUTAGE_WAIT: Duration = Duration::from_millis(500);
+/// The first release whose name server quotes ids, for clients of that release: the ordinal of 4.9.4
+/// [protocol: MQVersion].
+const STANDARD_JSON: i32 = 401;
 
 /// See the module.
 pub(super) struct Answering {
     pub(super) nameservers: NameServers,
     pub(super) cluster: Cluster,
     pub(super) endpoints: Endpoints,
+    pub(super) routes: LastRoutes,
 }
 
 /// An error's code and remark.
@@ -50,7 +65,7 @@ impl Answering {
                 }
                 return None;
             }
-            self.outcome(code, request).await
+            self.outcome(&asked, request).await
         };
         match outcome {
             Ok(bytes) => bytes,
@@ -59,29 +74,83 @@ impl Answering {
         }
     }
 
-    async fn outcome(&self, code: i32, request: Request) -> Result<Option<Bytes>, Refusal> {
-        match code {
+    async fn outcome(&self, asked: &Command, request: Request) -> Result<Option<Bytes>, Refusal> {
+        match asked.header.code {
             PUT_KV_CONFIG
             | DELETE_KV_CONFIG
             | WIPE_WRITE_PERM_OF_BROKER
             | DELETE_TOPIC_IN_NAMESRV
             | UPDATE_NAMESRV_CONFIG
             | ADD_WRITE_PERM_OF_BROKER => self.write(&request).await,
-            GET_ROUTEINFO_BY_TOPIC | GET_BROKER_CLUSTER_INFO => {
-                let answer = self.nameservers.ask(request).await;
-                let answer = answer.map_err(|err| self.unanswered(&err))?;
-                if answer.header.code == SUCCESS {
-                    self.prepare(&answer).await?;
-                    return self.rewritten(&answer).await;
-                }
-                relayed(&answer)
-            }
+            GET_ROUTEINFO_BY_TOPIC | GET_BROKER_CLUSTER_INFO => self.route(asked, request).await,
             GET_SYSTEM_TOPIC_LIST_FROM_NS => match self.nameservers.ask(request).await {
                 Ok(answer) if answer.header.code == SUCCESS => self.rewritten(&answer).await,
                 answer => self.as_it_came(answer),
             },
             _ => self.as_it_came(self.nameservers.ask(request).await),
         }
+    }
+
+    /// Routes, or the addresses of the cluster: from a name server, or as last known.
+    async fn route(&self, asked: &Command, request: Request) -> Result<Option<Bytes>, Refusal> {
+        let mut asking = pin!(self.nameservers.ask(request));
+        let known_down = self.routes.is_outage() && !*self.cluster.answered().borrow();
+        let answer = if known_down {
+            match timeout(OUTAGE_WAIT, &mut asking).await {
+                Ok(answer) => answer,
+                Err(_) => match self.last_known(asked).await? {
+                    Some(last) => return Ok(Some(last)),
+                    None => asking.await,
+                },
+            }
+        } else {
+            asking.await
+        };
+        match answer {
+            Ok(answer) => {
+                self.routes.answered();
+                self.note(asked, &answer);
+                if answer.header.code != SUCCESS {
+                    return relayed(&answer);
+                }
+                self.prepare(&answer).await?;
+                self.rewritten(&answer).await
+            }
+            Err(err) => match self.last_known(asked).await? {
+                Some(last) => Ok(Some(last)),
+                None => Err(self.unanswered(&err)),
+            },
+        }
+    }
+
+    /// Remembers what a name server said about a topic.
+    fn note(&self, asked: &Command, answer: &Answer) {
+        let Some(topic) = topic(asked) else { return };
+        match answer.header.code {
+            // A body that cannot be read is answered with that, when it is rewritten.
+            SUCCESS => drop(self.routes.learn(topic, &answer.frame.body(), is_standard(asked))),
+            TOPIC_NOT_EXIST => self.routes.unknown(topic),
+            _ => {}
+        }
+    }
+
+    /// The answer from what is known, if anything is.
+    async fn last_known(&self, asked: &Command) -> Result<Option<Bytes>, Refusal> {
+        let body = if asked.header.code == GET_BROKER_CLUSTER_INFO {
+            let brokers = self.cluster.watch().borrow().clone();
+            (!brokers.is_empty()).then(|| cluster_body(&brokers).into())
+        } else {
+            topic(asked).and_then(|topic| self.routes.last(topic, is_standard(asked)))
+        };
+        let Some(body) = body else { return Ok(None) };
+        // The table knows better than an old route where its brokers are: it learns nothing here.
+        let brokers = broker_addresses(&body).map_err(unreadable)?;
+        let ensured = self.endpoints.ensure(brokers.keys()).await;
+        ensured.map_err(|err| (SYSTEM_ERROR, ours(&err.to_string())))?;
+        let mut answer = asked.reply(SUCCESS, None);
+        answer.body = rewrite(&body, &self.endpoints).map_err(unreadable)?.into();
+        self.routes.served();
+        Ok(Some(answer.encode()))
     }
 
     fn as_it_came(&self, answer: Result<Answer, UpstreamError>) -> Result<Option<Bytes>, Refusal> {
@@ -150,6 +219,21 @@ impl Answering {
         let all = self.nameservers.describe();
         (SYSTEM_ERROR, ours(&format!("no name server answered: {err}; asked: {all}")))
     }
+}
+
+/// The topic that a route is asked for.
+fn topic(asked: &Command) -> Option<&str> {
+    if asked.header.code != GET_ROUTEINFO_BY_TOPIC {
+        return None;
+    }
+    asked.header.ext.get("topic").and_then(|topic| std::str::from_utf8(topic).ok())
+}
+
+/// Whether the client is answered with quoted ids, by a name server that knows how to.
+fn is_standard(asked: &Command) -> bool {
+    let flag = asked.header.ext.get("acceptStandardJsonOnly");
+    asked.header.version >= STANDARD_JSON
+        || flag.is_some_and(|flag| flag.eq_ignore_ascii_case(b"true"))
 }
 
 fn relayed(answer: &Answer) -> Result<Option<Bytes>, Refusal> {

@@ -138,3 +138,36 @@ fn other_shapes_are_errors() {
         assert_eq!(queues(body.as_bytes()), Err(RouteError(why.to_owned())), "{body}");
     }
 }
+
+#[test]
+fn ids_change_their_quotes_and_nothing_else() {
+    let body = |q: &str| {
+        format!(
+            r#"{{"x":{{1:2}}, "brokerDatas":[{{"brokerAddrs":{{{q}0{q}:"a:1",{q}12{q} :"b:2"}},"brokerName":"n"}},{{"brokerAddrs":null}}],"orderTopicConf":"n:4"}}"#
+        )
+    };
+    let (plain, quoted) = (body(""), body("\""));
+    for from in [&plain, &quoted] {
+        assert_eq!(with_ids_quoted(from.as_bytes(), false).unwrap(), plain.as_bytes());
+        assert_eq!(with_ids_quoted(from.as_bytes(), true).unwrap(), quoted.as_bytes());
+    }
+    assert_eq!(ids_are_quoted(plain.as_bytes()), Ok(Some(false)));
+    assert_eq!(ids_are_quoted(quoted.as_bytes()), Ok(Some(true)));
+    assert_eq!(ids_are_quoted(b"{}"), Ok(None));
+    let name = br#"{"brokerDatas":[{"brokerAddrs":{"a b":"c:1"}}]}"#;
+    assert!(with_ids_quoted(name, false).is_err());
+}
+
+#[test]
+fn a_cluster_is_written_as_a_name_server_writes_it() {
+    let brokers = BTreeMap::from([
+        (broker("c", "a", 0), "h:1".to_owned()),
+        (broker("c", "a", 1), "h:2".to_owned()),
+        (broker("c", "b\"", 0), "h:3".to_owned()),
+        (broker("d", "e", 0), "h:4".to_owned()),
+    ]);
+    let body = cluster_body(&brokers);
+    let expected = r#"{"brokerAddrTable":{"a":{"brokerAddrs":{0:"h:1",1:"h:2"},"brokerName":"a","cluster":"c"},"b\"":{"brokerAddrs":{0:"h:3"},"brokerName":"b\"","cluster":"c"},"e":{"brokerAddrs":{0:"h:4"},"brokerName":"e","cluster":"d"}},"clusterAddrTable":{"c":["a","b\""],"d":["e"]}}"#;
+    assert_eq!(String::from_utf8_lossy(&body), expected);
+    assert_eq!(broker_addresses(&body).unwrap(), brokers);
+}

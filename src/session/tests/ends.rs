@@ -105,6 +105,7 @@ async fn both_ports_of_an_endpoint_lead_to_the_broker_and_vip_to_its_vip_port_fi
             EndpointListener { listener: front_listener, port: front.port(), vip: false },
             EndpointListener { listener: vip_listener, port: vip_front.port(), vip: true },
         ],
+        lease: Lease::default(),
         target: seen,
     };
     listener::open(endpoint, None, &rig.shared);
@@ -218,4 +219,34 @@ async fn a_drain_waits_for_receipts_until_the_cut() {
     expect_closed(&mut broker).await;
     receipt(Ok(TimerId(1)));
     rig.shared.ended().await;
+}
+
+#[tokio::test]
+async fn connections_are_counted_and_a_freed_port_is_closed() {
+    let rig = Rig::new().await;
+    let (client, broker) = rig.pair().await;
+    let lease = &rig.door.lease;
+    assert!(lease.was_used() && lease.was_used(), "as long as it is open");
+    drop(client);
+    drop(broker);
+    soon("the end of the session", async {
+        while rig.metrics.session_open.get() > 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert!(lease.was_used(), "until a moment ago");
+    soon("nobody", async {
+        while lease.was_used() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    lease.free();
+    soon("the port to close", async {
+        while TcpStream::connect(rig.address).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
 }

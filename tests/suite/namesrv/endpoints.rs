@@ -2,7 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use rocketmq_timer_proxy::clock::ManualClock;
 use rocketmq_timer_proxy::config::BrokerPorts;
+use rocketmq_timer_proxy::config::broker_map::BrokerMap;
 use rocketmq_timer_proxy::namesrv::endpoints::{EndpointError, Endpoints, NewEndpoint};
 use rocketmq_timer_proxy::remoting::route::{BrokerId, Ours};
 use rocketmq_timer_proxy::upstream::cluster::Cluster;
@@ -120,4 +125,145 @@ async fn a_port_that_cannot_be_kept_is_not_given_out() {
     std::fs::create_dir(directory.path().join("missing")).unwrap();
     endpoints.ensure([&broker("a", 0)]).await.unwrap();
     assert!(endpoints.by_id(&broker("a", 0)).is_some());
+}
+
+#[tokio::test]
+async fn pinned_brokers_get_their_port_and_nobody_else_does() {
+    let directory = tempfile::tempdir().unwrap();
+    let start = |map: &str| {
+        let mut settings = endpoint_settings(directory.path(), BrokerPorts::Range(25_000, 25_003));
+        settings.map = map.parse::<BrokerMap>().unwrap();
+        let (sender, created) = mpsc::channel(8);
+        (Endpoints::start(settings, Cluster::fixed(table(&[])), sender), created)
+    };
+    let [a, b, c] = ["a", "b", "c"].map(|name| broker(name, 0));
+    // Outside of the range too.
+    let (endpoints, mut created) = start("a:0=25002,b:0=25101,b:1=25105");
+    endpoints.ensure([&c, &b, &a]).await.unwrap();
+    let given = endpoints.ports();
+    assert_eq!([given[&a], given[&b], given[&c]], [25_002, 25_101, 25_003]);
+    for _ in 0..3 {
+        let [main, vip] = next(&mut created).await.listeners;
+        assert_eq!(main.listener.local_addr().unwrap().port(), vip.port + 2);
+    }
+    drop((endpoints, created));
+
+    // A pin on what another broker had: that one moves, and the pin holds from the start.
+    let (endpoints, created) = start("a:0=25003,b:0=25101");
+    endpoints.settled().await;
+    let given = endpoints.ports();
+    assert_eq!((given[&a], given[&c]), (25_003, 25_002));
+    drop((endpoints, created));
+
+    // Pins reserve their ports before their brokers are there, those of others 2 apart as well.
+    let (endpoints, created) = start("x:0=25001,y:0=25004");
+    endpoints.settled().await;
+    let refused = endpoints.ensure([&a]).await.unwrap_err();
+    assert!(matches!(refused, EndpointError::NoPorts { .. }), "{refused}");
+    drop((endpoints, created));
+}
+
+#[tokio::test]
+async fn a_pinned_port_that_is_taken_refuses_the_route_until_it_is_free() {
+    let directory = tempfile::tempdir().unwrap();
+    let taken = std::net::TcpListener::bind((own_ip(), 25_200)).unwrap();
+    let mut settings = endpoint_settings(directory.path(), BrokerPorts::Any);
+    settings.map = "a:0=25202".parse().unwrap();
+    let (sender, _created) = mpsc::channel(8);
+    let endpoints = Endpoints::start(settings, Cluster::fixed(table(&[])), sender);
+    let refused = endpoints.ensure([&broker("a", 0)]).await.unwrap_err();
+    let words = "--broker-map gives broker a (id 0) port 25202, and 25202 or 25200 is taken: free both, or choose another";
+    assert_eq!(refused.to_string(), words);
+    assert_eq!(endpoints.by_id(&broker("a", 0)), None);
+    drop(taken);
+    endpoints.ensure([&broker("a", 0)]).await.unwrap();
+    assert_eq!(endpoints.ports()[&broker("a", 0)], 25_202);
+}
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+#[tokio::test]
+async fn a_pair_is_freed_after_a_day_without_route_and_connection() {
+    let directory = tempfile::tempdir().unwrap();
+    let clock = ManualClock::new(0);
+    // Room for two.
+    let ports = BrokerPorts::Range(26_000, 26_003);
+    let mut settings = endpoint_settings(directory.path(), ports);
+    settings.clock = Arc::new(clock.clone());
+    let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| broker(name, 0));
+    let cluster = Cluster::fixed(table(&[(a.clone(), "h:1")]));
+    let (sender, mut created) = mpsc::channel(8);
+    let endpoints = Endpoints::start(settings.clone(), cluster.clone(), sender);
+    endpoints.ensure([&b]).await.unwrap();
+    let of_a = next(&mut created).await;
+    let of_b = next(&mut created).await;
+    let range: BTreeSet<u16> = endpoints.ports().values().copied().collect();
+    assert_eq!(range, BTreeSet::from([26_002, 26_003]));
+    assert!(endpoints.ensure([&c]).await.is_err(), "the range is full");
+
+    // A connection, though its broker is in no route, and then the route alone.
+    let connection = of_b.lease.connected();
+    for day in 0..3 {
+        clock.advance(DAY);
+        endpoints.settled().await;
+        assert_eq!(endpoints.ports().len(), 2, "day {day}");
+    }
+    drop(connection);
+    endpoints.settled().await;
+    clock.advance(DAY - Duration::from_secs(1));
+    endpoints.ensure([&b]).await.unwrap();
+    endpoints.settled().await;
+    clock.advance(DAY - Duration::from_secs(1));
+    endpoints.settled().await;
+    assert!(endpoints.by_id(&b).is_some(), "a second is missing");
+    endpoints.settled().await;
+
+    // That look-up named it in a route. A day later nobody has.
+    let port = endpoints.ports()[&b];
+    clock.advance(DAY);
+    drop(of_b.listeners);
+    endpoints.ensure([&c]).await.unwrap();
+    soon("the notice to the listeners", of_b.lease.freed()).await;
+    assert_eq!(*of_b.target.borrow(), None);
+    assert_eq!(endpoints.by_id(&b), None);
+    assert_eq!(endpoints.ports()[&c], port);
+    assert_eq!(next(&mut created).await.broker, c);
+    assert!(endpoints.ensure([&d]).await.is_err(), "full again");
+
+    // The cluster's own keep their pairs, and the file says the same as the table.
+    clock.advance(DAY);
+    endpoints.settled().await;
+    assert_eq!(endpoints.ports().into_keys().collect::<Vec<_>>(), std::slice::from_ref(&a));
+    drop((endpoints, created, of_a));
+    let (sender, _created) = mpsc::channel(8);
+    let again = Endpoints::start(settings, cluster, sender);
+    again.settled().await;
+    assert_eq!(again.ports().into_keys().collect::<Vec<_>>(), [a]);
+}
+
+#[tokio::test]
+async fn a_kept_pair_that_nobody_wants_again_is_freed_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let clock = ManualClock::new(0);
+    let mut settings = endpoint_settings(directory.path(), BrokerPorts::Any);
+    settings.clock = Arc::new(clock.clone());
+    let start = || {
+        let (sender, created) = mpsc::channel(8);
+        (Endpoints::start(settings.clone(), Cluster::fixed(table(&[])), sender), created)
+    };
+    let (endpoints, created) = start();
+    endpoints.ensure([&broker("a", 0)]).await.unwrap();
+    drop((endpoints, created));
+    // The day begins with the process.
+    clock.advance(DAY);
+    let (endpoints, created) = start();
+    endpoints.settled().await;
+    assert_eq!(endpoints.ports().len(), 1);
+    clock.advance(DAY);
+    endpoints.settled().await;
+    assert_eq!(endpoints.ports().len(), 0);
+    drop((endpoints, created));
+    let (endpoints, _created) = start();
+    endpoints.settled().await;
+    assert_eq!(endpoints.ports().len(), 0);
 }

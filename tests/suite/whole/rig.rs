@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rocketmq_timer_proxy::app::App;
 use rocketmq_timer_proxy::clock::{Alarm, Clock, EpochMs, ManualClock, SystemClock};
+use rocketmq_timer_proxy::config::broker_map::BrokerMap;
 use rocketmq_timer_proxy::config::{BrokerPorts, Config, Flush, Policy};
 use rocketmq_timer_proxy::metrics::{Metrics, count};
 use rocketmq_timer_proxy::remoting::command::Command;
@@ -100,7 +101,7 @@ pub(super) struct Proxy {
     ports: BTreeMap<(String, i64), SocketAddr>,
     /// Answers 105 and 106 as long as the test lives.
     _names: Option<ScriptedPeer>,
-    _dir: TempDir,
+    dir: Arc<TempDir>,
 }
 
 impl Proxy {
@@ -116,11 +117,25 @@ impl Proxy {
 
     /// With this name server; the log is still being read.
     pub(super) async fn start(name_server: String, clock: impl Clock) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let config = config(name_server, dir.path().join("data"));
+        let dir = Arc::new(tempfile::tempdir().unwrap());
+        Self::start_in(dir, vec![name_server], clock).await
+    }
+
+    /// The same in a directory that may have been used, with several name servers.
+    pub(super) async fn start_in(
+        dir: Arc<TempDir>,
+        name_servers: Vec<String>,
+        clock: impl Clock,
+    ) -> Self {
+        let config = config(name_servers, dir.path().join("data"));
         let app = App::start(config, Arc::new(clock)).await.unwrap();
         let metrics = app.metrics.clone();
-        Self { app, metrics, ports: BTreeMap::new(), _names: None, _dir: dir }
+        Self { app, metrics, ports: BTreeMap::new(), _names: None, dir }
+    }
+
+    /// Its directory, which outlives it.
+    pub(super) fn dir(&self) -> Arc<TempDir> {
+        Arc::clone(&self.dir)
     }
 
     /// Waits until holds are accepted, and asks for the brokers' ports as a client would.
@@ -205,12 +220,13 @@ impl Proxy {
     }
 }
 
-fn config(name_server: String, data_dir: PathBuf) -> Config {
+fn config(namesrv: Vec<String>, data_dir: PathBuf) -> Config {
     Config {
-        namesrv: vec![name_server],
+        namesrv,
         listen: ([127, 0, 0, 1], 0).into(),
         advertise: "127.0.0.1".to_owned(),
         broker_ports: BrokerPorts::Any,
+        broker_map: BrokerMap::default(),
         data_dir,
         policy: Policy::default(),
         flush: Flush::Sync,
