@@ -14,6 +14,12 @@ use crate::stub;
 const FIRST_OPAQUE: usize = 1_000_000_000;
 /// Queues of the topic.
 const QUEUES: usize = 8;
+/// So that a broker that makes the topic gives it these.
+const QUEUES_ASKED_FOR: &str = "8";
+/// Stands where the due time will.
+const DUE: &str = "1000000000000";
+const PROPERTIES: &str = "KEYS\u{1}order-4711 user-17\u{2}\
+    UNIQ_KEY\u{1}7F0000010A2B63947C6B1A2B3C4D0000\u{2}WAIT\u{1}true\u{2}TAGS\u{1}created";
 
 pub(crate) struct Connection {
     socket: TcpStream,
@@ -72,25 +78,34 @@ impl Answers {
     }
 }
 
-/// Makes delayed sends like a Java client's by changing digits in one that is complete.
+/// Makes sends like a Java client's by changing digits in one that is complete.
 pub(crate) struct Sends {
     frame: Vec<u8>,
     opaque: usize,
-    due: usize,
+    /// Where the due time stands, if there is one.
+    due: Option<usize>,
     queue: usize,
     body: usize,
 }
 
 impl Sends {
+    /// Sends with an absolute due time.
     pub(crate) fn new(body: usize) -> Self {
-        let properties = "KEYS\u{1}order-4711 user-17\u{2}\
-            UNIQ_KEY\u{1}7F0000010A2B63947C6B1A2B3C4D0000\u{2}WAIT\u{1}true\u{2}TAGS\u{1}created\
-            \u{2}__STARTDELIVERTIME\u{1}1000000000000";
+        let delayed = format!("{PROPERTIES}\u{2}__STARTDELIVERTIME\u{1}{DUE}");
+        Self::with(&delayed, body)
+    }
+
+    /// Sends without a delay.
+    pub(crate) fn plain(body: usize) -> Self {
+        Self::with(PROPERTIES, body)
+    }
+
+    fn with(properties: &str, body: usize) -> Self {
         let ext = [
             ("a", "please_rename_unique_group_name"),
             ("b", "load"),
             ("c", "TBW102"),
-            ("d", "4"),
+            ("d", QUEUES_ASKED_FOR),
             ("e", "0"),
             ("f", "0"),
             ("g", "1700000000123"),
@@ -108,7 +123,7 @@ impl Sends {
         let find = |needle: &[u8]| memchr::memmem::find(&frame, needle).unwrap() + needle.len();
         Self {
             opaque: find(b"\"opaque\":"),
-            due: find(b"1000000000000") - 13,
+            due: memchr::memmem::find(&frame, DUE.as_bytes()),
             queue: find(b"\"e\":\""),
             body: frame.len() - command.body.len(),
             frame,
@@ -118,7 +133,9 @@ impl Sends {
     /// Message `id`, which also stands in its body.
     pub(crate) fn make(&mut self, id: usize, due_ms: i64) -> &[u8] {
         put(&mut self.frame[self.opaque..self.opaque + 10], FIRST_OPAQUE + id);
-        put(&mut self.frame[self.due..self.due + 13], due_ms as usize);
+        if let Some(due) = self.due {
+            put(&mut self.frame[due..due + DUE.len()], due_ms as usize);
+        }
         put(&mut self.frame[self.queue..self.queue + 1], id % QUEUES);
         self.frame[self.body..self.body + 8].copy_from_slice(&(id as u64).to_be_bytes());
         &self.frame

@@ -75,15 +75,28 @@ impl Ledger {
         print_quantiles("lateness at the stub", &mut late);
     }
 
-    /// From the write of a send until its answer.
-    pub(crate) fn report_holds(&self) {
-        let mut took: Vec<i64> = Vec::with_capacity(self.rows.len());
+    /// From the write of a send until its answer, ns.
+    fn answer_times(&self) -> Vec<i64> {
+        let mut took = Vec::with_capacity(self.rows.len());
         for row in &self.rows {
             let answered = row.answered.load(Ordering::Acquire);
             if answered != 0 {
                 took.push(answered - row.sent.load(Ordering::Acquire));
             }
         }
+        took
+    }
+
+    /// Where every send was answered with 0.
+    pub(crate) fn median_answer_us(&self) -> f64 {
+        assert_eq!(self.refused.load(Ordering::Relaxed), 0, "the broker refused sends");
+        let mut took = self.answer_times();
+        let middle = took.len() / 2;
+        *took.select_nth_unstable(middle).1 as f64 / 1e3
+    }
+
+    pub(crate) fn report_holds(&self) {
+        let mut took = self.answer_times();
         let refused = self.refused.load(Ordering::Relaxed);
         if refused > 0 {
             println!("REFUSED: {refused}");

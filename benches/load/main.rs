@@ -1,9 +1,10 @@
 //! What the whole proxy does under load: its real binary as a child process, a counting stub broker
 //! behind it and a generator in front, all on loopback and all on the same cores.
 //!
-//! `cargo bench --bench load -- [steady|holds|storm ...] [--rate 1000] [--seconds 20]
+//! `cargo bench --bench load -- [steady|holds|storm|plain ...] [--rate 1000] [--seconds 20]
 //! [--delay 100..2000] [--connections 4] [--window 64,512] [--messages 100000] [--body 1024]
-//! [--seed 1] [--runs 1] [--flush sync]`. Without a mode: all three. `BENCH_DIR` is where the
+//! [--seed 1] [--runs 1] [--flush sync] [--namesrv IP:PORT]`. Without a mode: the first three,
+//! against a stub. `BENCH_DIR` is where the
 //! proxy keeps its data; a memory file system would measure no disk. `LOAD_PROXY` names another
 //! binary of the proxy, to compare two.
 //!
@@ -11,15 +12,19 @@
 //!   the frame, by one wall clock; a hold's latency from its write until its answer is read.
 //! - holds: as many as fit, a window in flight on each connection, due in a day.
 //! - storm: messages that all fall due within one second.
+//! - plain: sends without a delay to the real broker that `--namesrv` knows, straight and through
+//!   the proxy in turn.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a measuring program")]
 #![allow(clippy::disallowed_methods, reason = "measures by the machine's own clocks")]
 
 mod client;
 mod ledger;
+mod plain;
 mod proxy;
 mod stub;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -47,6 +52,7 @@ struct Options {
     seed: u64,
     runs: usize,
     flush: String,
+    namesrv: Option<SocketAddr>,
 }
 
 fn main() {
@@ -57,7 +63,8 @@ fn main() {
             match mode.as_str() {
                 "steady" => steady(&options),
                 "holds" => options.windows.iter().for_each(|window| holds(&options, *window)),
-                _ => storm(&options),
+                "storm" => storm(&options),
+                _ => plain::plain(&options),
             }
         }
     }
@@ -76,13 +83,14 @@ fn options() -> Options {
         seed: 1,
         runs: 1,
         flush: "sync".to_owned(),
+        namesrv: None,
     };
     // Cargo adds `--bench` itself.
     let mut args = std::env::args().skip(1).filter(|arg| arg != "--bench");
     while let Some(arg) = args.next() {
         let mut value = || args.next().unwrap_or_else(|| panic!("{arg} needs a value"));
         match arg.as_str() {
-            "steady" | "holds" | "storm" => options.modes.push(arg),
+            "steady" | "holds" | "storm" | "plain" => options.modes.push(arg),
             "--rate" => options.rate = value().parse().unwrap(),
             "--seconds" => options.seconds = value().parse().unwrap(),
             "--connections" => options.connections = value().parse().unwrap(),
@@ -91,6 +99,7 @@ fn options() -> Options {
             "--seed" => options.seed = value().parse().unwrap(),
             "--runs" => options.runs = value().parse().unwrap(),
             "--flush" => options.flush = value(),
+            "--namesrv" => options.namesrv = Some(value().parse().unwrap()),
             "--window" => {
                 options.windows = value().split(',').map(|w| w.parse().unwrap()).collect();
             }
@@ -114,7 +123,7 @@ fn steady(options: &Options) {
     let total = options.rate * options.seconds;
     let ledger = Ledger::new(total);
     let (proxy, load) = begin(options, &ledger);
-    let mut connections = connect(&proxy, options);
+    let mut connections = connect(proxy.broker, options);
     let readers: Vec<_> = connections
         .iter()
         .map(|connection| {
@@ -165,7 +174,7 @@ fn holds(options: &Options, window: usize) {
     let before = proxy.usage();
     let start = Instant::now();
     let due = wall_ns() / 1_000_000 + DAY_MS;
-    let done = closed_loop(&proxy, options, &ledger, window, |id| {
+    let done = closed_loop(proxy.broker, options, &ledger, window, Sends::new, |id| {
         (id < most && Instant::now() < until).then_some(due)
     });
     let elapsed = start.elapsed().as_secs_f64();
@@ -181,20 +190,21 @@ fn holds(options: &Options, window: usize) {
 }
 
 /// Sends what `due` gives a time for, `window` at once on each connection, until it gives none;
-/// answers how many were held.
+/// answers how many were answered.
 fn closed_loop(
-    proxy: &Proxy,
+    broker: SocketAddr,
     options: &Options,
     ledger: &Arc<Ledger>,
     window: usize,
+    sends: fn(usize) -> Sends,
     due: impl Fn(usize) -> Option<i64> + Sync,
 ) -> usize {
-    let connections = connect(proxy, options);
+    let connections = connect(broker, options);
     let every = connections.len();
     thread::scope(|scope| {
         let loops = connections.into_iter().enumerate().map(|(first, mut connection)| {
             let (ledger, due) = (Arc::clone(ledger), &due);
-            let mut sends = Sends::new(options.body);
+            let mut sends = sends(options.body);
             scope.spawn(move || {
                 let mut answers = connection.answers();
                 let (mut id, mut sent, mut done) = (first, 0, 0);
@@ -213,7 +223,7 @@ fn closed_loop(
                     if sent == done {
                         return done;
                     }
-                    done += answers.some(&ledger).expect("the proxy closed the connection");
+                    done += answers.some(&ledger).expect("the connection was closed");
                 }
             })
         });
@@ -234,7 +244,7 @@ fn storm(options: &Options) {
     let mut rng = StdRng::seed_from_u64(options.seed);
     let dues: Vec<i64> = (0..total).map(|_| first_due + rng.random_range(0..1_000)).collect();
     let window = options.windows.iter().copied().max().unwrap_or(512);
-    closed_loop(&proxy, options, &ledger, window, |id| dues.get(id).copied());
+    closed_loop(proxy.broker, options, &ledger, window, Sends::new, |id| dues.get(id).copied());
     let before = proxy.usage();
     title("storm", &load);
     let spare = first_due - wall_ns() / 1_000_000;
@@ -254,8 +264,8 @@ fn begin(options: &Options, ledger: &Arc<Ledger>) -> (Proxy, String) {
     (Proxy::start(stub, &options.flush), load)
 }
 
-fn connect(proxy: &Proxy, options: &Options) -> Vec<Connection> {
-    (0..options.connections).map(|_| Connection::open(proxy.broker)).collect()
+fn connect(broker: SocketAddr, options: &Options) -> Vec<Connection> {
+    (0..options.connections).map(|_| Connection::open(broker)).collect()
 }
 
 fn title(mode: &str, load: &str) {

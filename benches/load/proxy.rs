@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 /// A running proxy with a data directory of its own. Killed on drop.
 pub(crate) struct Proxy {
-    /// The listener that stands for the stub broker.
+    /// The listener that stands for the broker.
     pub(crate) broker: SocketAddr,
     child: Child,
     _dir: TempDir,
@@ -91,9 +91,9 @@ fn switches(thread: &Path) -> u64 {
 }
 
 /// Asks as a client would where the broker is.
-fn route(namesrv: SocketAddr) -> SocketAddr {
+pub(crate) fn route(namesrv: SocketAddr) -> SocketAddr {
     let mut socket = TcpStream::connect(namesrv).unwrap();
-    let ask = Command::request(105, &[("topic", "load")], Bytes::new());
+    let ask = Command::request(105, &[("topic", "TBW102")], Bytes::new());
     socket.write_all(&ask.encode()).unwrap();
     let (mut buffer, mut read) = (BytesMut::new(), [0; 4096]);
     loop {
